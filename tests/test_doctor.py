@@ -70,9 +70,8 @@ def names(found: Diagnosis, what: str) -> bool:
 
 @contextmanager
 def stolen_cores() -> Iterator[None]:
-    """Other programs compute on all cores."""
-    with ahead():
-        thieves = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(2 * usable_cores())]
+    """Other programs compute on all cores, with the priority of the run: with a higher one it would make no update."""
+    thieves = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(2 * usable_cores())]
     try:
         yield
     finally:
@@ -108,6 +107,11 @@ def test_a_limiter_that_holds_the_actors_back_is_named(tmp_path: Path) -> None:
     settings = {"topology.replay.samples_per_insert": 256.0, "topology.replay.warm_up": 100}
     found = looked_at(tmp_path, "apex-dqn", "CartPole-v1", "rate limiter", **settings)
     assert names(found, "rate limiter"), found
+    (limiter,) = (finding for finding in found.findings if finding.what == "rate limiter")
+    assert limiter.evidence[0].startswith("actor-0 waits")
+    told, balance = limiter.evidence[1].split("; both sides would be busy at ")
+    assert told == "every item is sampled 256 times"
+    assert float(balance.replace(",", "")) < 128, "the ratio holds them back; the preset has 8"
 
 
 def test_cores_that_other_programs_take_are_named_and_nothing_is_advised(tmp_path: Path) -> None:
@@ -139,6 +143,11 @@ def test_a_run_without_a_diagnosis_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match=r"is no run: it has no config\.yaml; give the run directory"):
             read_doctor(path)
+    for name in ("seed-2", "seed-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("system: impala\n")
+    with pytest.raises(UserError, match=r"give one of the runs in it, such as .*/seed-1"):
+        read_doctor(tmp_path)
     (tmp_path / "config.yaml").write_text("system: impala\n")
     with pytest.raises(UserError, match=r"has no doctor\.json: a run writes it some seconds after its first update"):
         read_doctor(tmp_path)

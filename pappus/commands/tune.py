@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from pappus.commands.configs import check_early, check_feasible, config_of_words, with_system
-from pappus.commands.words import taken
-from pappus.telemetry.terminal import style_of, terminal
+from pappus.commands.words import taken, value_of
+from pappus.telemetry.terminal import Terminal, style_of, terminal
 
 if TYPE_CHECKING:
     from pappus.tuning.command import Options
@@ -42,11 +43,16 @@ def _find_fast(options: Options, words: list[str], began: float) -> tuple[list[s
     given, rest = taken(words, "--trust")
     command.check_early(options, rest)
     check_early(None, rest, bool(given["--trust"]), several=False)
+    shown = Terminal(file=sys.stderr if options.as_json else sys.stdout)
+    shown.title = " · ".join(one for one in (rest[0], value_of(rest, "--env")) if one)
+    shown.say("loading")
     with ForkServer.shared():
         ForkServer.prestart()
         check_feasible(rest, bool(given["--trust"]))
+        shown.say("loading torch", stays=True)
         from pappus import api
         from pappus.tuning.report import find
 
         system, config = config_of_words(words)
+        shown.clear()
         return find(options, system, config, api.configure(system, config.env), command.given_names(rest), began)

@@ -127,6 +127,8 @@ class Now(TypedDict):
     time: float
     step: int
     progress: float
+    limit: str | None
+    """What that is a share of: steps, seconds, or a budget; None of a run of an older version."""
     eta_seconds: Number
     steps_per_second: Number
     updates_per_second: Number
@@ -145,7 +147,8 @@ class Now(TypedDict):
     verdict: VerdictDocument
     cost: dict[str, str] | None
     memory_total: Number
-    """Bytes."""
+    """The most bytes that all processes held together, pages that they share once; where the kernel does not say that,
+    what each of them holds now."""
 
 
 class Curves(TypedDict):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from pappus.errors import UserError
 from pappus.page import reading
@@ -144,7 +145,9 @@ def summaries(runs: dict[str, FollowedRun]) -> list[RunSummary]:
 
 
 def groups_of(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """For each run what sets it apart from others of its system, but for the seed."""
+    """For each run what sets it apart from the others, but for the seed: its system and env, where there are several,
+    and settings in which it differs from others of its system."""
+    apart = [name for name in ("system", "env") if len({shown(settings.get(name)) for settings in runs}) > 1]
     by_system: dict[str, list[int]] = {}
     for i, settings in enumerate(runs):
         by_system.setdefault(shown(settings.get("system")), []).append(i)
@@ -152,9 +155,15 @@ def groups_of(runs: Sequence[dict[str, Any]]) -> list[str]:
     for members in by_system.values():
         names = different([(shown(runs[i].get("env")), runs[i]) for i in members])
         for i in members:
-            values = [f"{name.replace('_', '-')}={shown(runs[i].get(name))}" for name in names]
-            groups[i] = ", ".join(values)[:LETTERS] or ALONE
+            values = [shown(runs[i].get(name)) for name in apart]
+            values += [f"{name.replace('_', '-')}={shown(runs[i].get(name))}" for name in names]
+            groups[i] = _cut(", ".join(values)) or ALONE
     return groups
+
+
+def _cut(text: str) -> str:
+    """A text of a bounded length, still another one where the whole text is another one."""
+    return text if len(text) <= LETTERS else f"{text[:LETTERS]}… {crc32(text.encode(errors='replace')):08x}"
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -18,17 +18,18 @@ def now_of(
     shares and rates are those of the whole training."""
     views, places, diagnosis = run_stats.views(trained), run_stats.places(trained), run_stats.diagnosis(trained)
     roles = {view.role: _role(view, *places[view.role], run_stats.config.device) for view in views}
+    rates = {**scalars, **run_stats.byte_rates(trained)} if trained else scalars
     return {
-        "time": time, "step": run_stats.env_steps, "progress": run_stats.progress,
+        "time": time, "step": run_stats.env_steps, "progress": run_stats.progress, "limit": run_stats.nearest_limit,
         "eta_seconds": run_stats.seconds_left, "steps_per_second": run_stats.rate("env_steps", trained),
         "updates_per_second": run_stats.rate("updates", trained), "episodes": run_stats.episodes,
         "episodic_return": run_stats.episodic_return, "episodic_length": run_stats.episodic_length,
         "eval_return": run_stats.eval_return, "restarts": run_stats.restarts, "storage": run_stats.storage,
-        "roles": roles, "edges": _edges(scalars, program, capacities), "limits": run_stats.limits(),
+        "roles": roles, "edges": _edges(rates, program, capacities), "limits": run_stats.limits(trained),
         "lag": _lag(run_stats, trained),
         "verdict": {"text": run_stats.stall or diagnosis.text, "evidence": [*diagnosis.evidence[1:], *diagnosis.facts]},
         "cost": shown({name: value for name, value in scalars.items() if name.startswith("cost/")}) or None,
-        "memory_total": _memory(roles),
+        "memory_total": scalars.get("cost/peak_memory_bytes") or _memory(roles),
     }
 
 

@@ -20,7 +20,7 @@ def read_doctor(run: Path) -> dict[str, Any]:
         Diagnosis.from_dict(content)
     except (FileNotFoundError, NotADirectoryError):
         if not (run / CONFIG).is_file():
-            raise UserError(f"{str(run)!r} is no run: it has no {CONFIG}; give the run directory") from None
+            raise UserError(f"{str(run)!r} is no run: it has no {CONFIG}; {_instead(run)}") from None
         raise UserError(
             f"run {str(run)!r} has no {DOCTOR}: a run writes it some seconds after its first update; wait for that, or "
             "train anew if it was trained with an earlier version"
@@ -28,6 +28,12 @@ def read_doctor(run: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error!r:.80}); train anew") from None
     return dict(content)
+
+
+def _instead(folder: Path) -> str:
+    """What to give in place of a folder that is no run: a run in it, such as one of a population."""
+    first = min(folder.glob(f"*/{CONFIG}"), default=None)
+    return "give the run directory" if first is None else f"give one of the runs in it, such as {first.parent}"
 
 
 def read_diagnosis(run: Path) -> tuple[Diagnosis, bool]:

@@ -22,6 +22,7 @@ from pappus.telemetry.role_view import RoleView, percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.wording import (
+    done,
     lag,
     losses,
     measured,
@@ -123,8 +124,7 @@ def _flow(run_stats: RunStats) -> Text:
 
 
 def _progress(run_stats: RunStats, width: int) -> RenderableType:
-    done = f" {percent(run_stats.progress)} · {run_stats.env_steps:,} of {run_stats.config.steps:,} steps"
-    steps = f"{done} · ETA {remaining(run_stats)}"
+    steps = f" {done(run_stats)} · ETA {remaining(run_stats)}"
     bar = ProgressBar(total=1.0, completed=run_stats.progress, width=max(8, width - len(steps) - 1))
     line = Table.grid()
     line.add_row(bar, Text(steps, no_wrap=True, overflow="ellipsis"))

@@ -45,8 +45,8 @@ class PlainView:
             return
         self._tenth, self._written = tenth, self._clock()
         self._write(status_line(self._run_stats))
-        if self._run_stats.stall:
-            return  # which was told, and says more than shares
+        if self._run_stats.stall or self._run_stats.trained:
+            return  # a stall was told, and says more than shares; the last lines tell of the whole run
         verdict = self._run_stats.verdict()
         bottleneck = verdict.partition(":")[0]
         if bottleneck not in self._bottlenecks:  # the shares themselves change all the time

@@ -6,7 +6,7 @@ from pappus.config import RunConfig
 from pappus.telemetry.case import Case, Stage
 from pappus.telemetry.findings import Change
 from pappus.telemetry.learning import costs_in_learning
-from pappus.telemetry.speed import Load, load_of, possible_speed, promised
+from pappus.telemetry.speed import Load, load_of, possible_speed, promised, unhindered
 
 TIMES = (2, 3, 4, 6, 8)
 """How many times the actors there are."""
@@ -41,7 +41,7 @@ def _more_threads(case: Case, stage: Stage) -> Change | None:
     less = Load(own, stage.cpu + stage.members * begin)
     loads = [less if one is stage else load_of(one) for one in case.stages]
     speed = possible_speed(loads, case.machine.capacity, case.takes_turns or case.config.inline)
-    return Change((("env-options.threads", str(threads)),), promised(speed), SHARED)
+    return Change((("env-options.threads", str(threads)),), promised(speed / unhindered(case)), SHARED)
 
 
 def more_actors(case: Case, stage: Stage) -> Change | None:
@@ -63,7 +63,7 @@ def more_actors(case: Case, stage: Stage) -> Change | None:
     actors = min(number for number, speed in reached.items() if speed >= ENOUGH * max(reached.values()))
     costs = costs_in_learning(configs[actors], case.config)
     options = (*((("runtime", "local"),) if local else ()), ("actors", str(actors)))
-    return Change(options, promised(reached[actors]), costs)
+    return Change(options, promised(reached[actors] / unhindered(case)), costs)
 
 
 def _fits(case: Case, stage: Stage, actors: int) -> bool:

@@ -12,11 +12,11 @@ from statistics import fmean
 
 from pappus.telemetry.case import BUSY, Case, Stage, cores_needed, shares
 from pappus.telemetry.figures import figure
-from pappus.telemetry.findings import Change, Finding
+from pappus.telemetry.findings import WORTH, Change, Finding
 from pappus.telemetry.learning import costs_in_learning
 from pappus.telemetry.remedies import more_actors, more_at_a_time
 from pappus.telemetry.role_view import percent
-from pappus.telemetry.speed import Load, load_of, possible_speed, promised
+from pappus.telemetry.speed import Load, load_of, possible_speed, promised, unhindered
 
 ENV_SHARE = 0.4
 """Of the actors' time: then it is the envs that take it."""
@@ -64,7 +64,9 @@ def actors_are_slow(case: Case) -> Finding | None:
         return None
     evidence = (f"{stage.name} {shares(stage)}", cores_needed(case))
     change = more_actors(case, stage) if case.free_cores >= 1 and not _asleep(stage) else None
-    return Finding("slow actors", "the others wait for the actors", evidence, change)
+    kind = f"the {stage.kind.name}s"
+    sentence = f"the others wait for {kind}" if len(case.stages) > 1 else f"{kind} do everything"
+    return Finding("slow actors", sentence, evidence, change)
 
 
 def learner_is_slow(case: Case) -> Finding | None:
@@ -86,7 +88,7 @@ def one_thread(case: Case) -> Finding | None:
         return None
     hand_over = 2 * case.updates_per_second * HAND_OVER_SECONDS
     loads = [Load(load.own + hand_over, load.cpu + hand_over) for load in map(load_of, case.stages)]
-    gain = promised(possible_speed(loads, case.machine.capacity))
+    gain = promised(possible_speed(loads, case.machine.capacity) / unhindered(case))
     told = ", ".join(f"{stage.name} {percent(stage.busy)}" for stage in case.stages if stage.busy >= 0.02)
     costs = costs_in_learning(replace(case.config, runtime="local"), case.config)
     change = Change((("runtime", "local"),), gain, costs)
@@ -105,7 +107,7 @@ def queue_is_short(case: Case) -> Finding | None:
         return None
     option = case.config.topology.slack_option.removeprefix("--")
     loads = [Load(stage.own, stage.members * stage.computing) for stage in case.stages]  # helpers wake in vain now
-    gain = promised(possible_speed(loads, case.machine.capacity))
+    gain = promised(possible_speed(loads, case.machine.capacity) / unhindered(case))
     actors, learner = (percent(share) for share in waits)
     told = f"{acting.name} waits {actors} of its time for a free slot, and {training.name} {learner} for data"
     change = Change(((option, f"{then:g}"),), gain)
@@ -127,7 +129,9 @@ def limiter_holds(case: Case) -> Finding | None:
     if held is training and acting is case.busiest:  # it is they that are slow, whatever the ratio
         return None
     told = f"{held.name} waits {percent(share)} of its time for the rate limiter"
-    asked = f"every item is sampled {ratio:g} times; both sides would be busy at {figure(balance)}"
+    asked = f"every item is sampled {ratio:g} times"
+    if not inline and not case.takes_turns:
+        asked += f"; both sides would be busy at {figure(balance)}"
     return Finding("rate limiter", "the rate limiter holds back", (told, asked), _looser(case, ratio))
 
 
@@ -143,6 +147,8 @@ def steps_are_small(case: Case) -> Finding | None:
         return None
     median, times = stage.views[0].step_seconds[0], then / now
     growing = min(1.0, stage.in_envs / max(stage.own, 1e-3) * max(0.0, 1 - CALL_SECONDS / median))
+    if 1 / (growing + (1 - growing) / times) < WORTH:  # what larger batches save the learner is another matter
+        return None
     turns = case.takes_turns or config.inline
     same, larger = (possible_speed(_larger(case, by, growing), case.machine.capacity, turns) for by in (1, times))
     gain = promised(larger / same)  # what ends waiting for cores is none of its merit
@@ -174,7 +180,7 @@ def _looser(case: Case, ratio: float) -> Change | None:
         for stage, load in ((stage, load_of(stage)) for stage in case.stages)
     ]
     turns = case.takes_turns or case.config.inline
-    gain = promised(possible_speed(loads, case.machine.capacity, turns))
+    gain = promised(possible_speed(loads, case.machine.capacity, turns) / unhindered(case))
     costs = f"every item is learnt from {usual.samples_per_insert:g} times instead of {ratio:g}"
     return Change((("topology.replay.samples-per-insert", f"{usual.samples_per_insert:g}"),), gain, costs)
 
@@ -197,7 +203,7 @@ def _more_learning(case: Case, stage: Stage) -> Change | None:
     if (several := case.possible(learners=learners)) is None:
         return None
     loads = [load_of(one, 2.0 if one is stage else 1.0) for one in case.stages]
-    gain = promised(possible_speed(loads, case.machine.capacity))
+    gain = promised(possible_speed(loads, case.machine.capacity) / unhindered(case))
     return Change((("learners", str(learners)),), gain, costs_in_learning(several, config))
 
 

@@ -57,6 +57,8 @@ class RunStats:
         """How long stalls that are over have lasted, together."""
         self.storage = ""
         """What cannot be written, and what was lost of it; empty while all is well."""
+        self._last_speed: float | None = None
+        """Steps per second when the training ended."""
         self.own: dict[str, float] = {}
         """What callbacks have logged, by full name."""
         self.cost: dict[str, float] = {}
@@ -148,12 +150,21 @@ class RunStats:
     @property
     def progress(self) -> float:
         """The largest share that is used up of the steps asked for and of other limits, at most 1."""
-        return min(1.0, max(self.env_steps / max(1, self.config.steps), *self.limits_used.values(), 0.0))
+        return min(1.0, self._shares_used()[self.nearest_limit])
+
+    @property
+    def nearest_limit(self) -> str:
+        """What that is a share of: `steps`, `seconds`, or a budget such as `money`."""
+        shares = self._shares_used()
+        return max(shares, key=lambda name: shares[name])
+
+    def _shares_used(self) -> dict[str, float]:
+        return {"steps": self.env_steps / max(1, self.config.steps), **self.limits_used}
 
     @property
     def seconds_left(self) -> float | None:
         """Until the first limit is reached, as fast as until now; None while that is not known, and after training."""
-        if self._doctor.final is not None or self.progress >= 1:
+        if self.trained or self.progress >= 1:
             return None
         rate = self.steps_per_second
         left = [(self.config.steps - self.env_steps) / rate] if rate else []
@@ -182,7 +193,8 @@ class RunStats:
 
     @property
     def steps_per_second(self) -> float:
-        return self.rate("env_steps")
+        """Lately; once the training is over, at its end."""
+        return self.rate("env_steps") if self._last_speed is None else self._last_speed
 
     @property
     def updates_per_second(self) -> float:
@@ -215,11 +227,11 @@ class RunStats:
         """Unrolls that are ready for a learner, None while unknown."""
         return self.gauges().get("queue/depth")
 
-    def limits(self) -> dict[str, float]:
-        """Steps per second that each kind of role could do if it never waited."""
+    def limits(self, whole_run: bool = False) -> dict[str, float]:
+        """Steps per second that each kind of role could do if it never waited, lately or in the whole run."""
         limits = {
             kind.name: sum(one.counts.get("env_steps", 0.0) / one.busy for one in windows if one.busy)
-            for kind, windows in self.windows().items()
+            for kind, windows in self.windows(whole_run).items()
         }
         return {kind: limit for kind, limit in limits.items() if limit}
 
@@ -246,11 +258,16 @@ class RunStats:
         """What went through each kind of edge so far, without the share of roles that evaluate."""
         return {name.removesuffix(BYTES): count for name, count in self._counts.items() if name.endswith(BYTES)}
 
-    def windows(self) -> dict[RoleKind, list[Totals]]:
-        """What the roles of every kind did lately; kinds in the order of the program."""
+    def byte_rates(self, whole_run: bool = False) -> dict[str, float]:
+        """Bytes per second that each kind of role gave to each kind of edge, by the name of its curve."""
+        windows = {kind.name: members for kind, members in self.windows(whole_run).items()}
+        return {name: rate for name, rate in window_scalars(windows).items() if name.endswith(f"{BYTES}_per_second")}
+
+    def windows(self, whole_run: bool = False) -> dict[RoleKind, list[Totals]]:
+        """What the roles of every kind did, lately or in the whole run; kinds in the order of the program."""
         windows: dict[RoleKind, list[Totals]] = {kind: [] for kind in self._kinds.values()}
         for role in self._roles.values():
-            windows.setdefault(role.kind, []).append(role.window.totals())
+            windows.setdefault(role.kind, []).append(role.run if whole_run else role.window.totals())
         return {kind: members for kind, members in windows.items() if members}
 
     def _training(self, whole_run: bool = False) -> list[Totals]:
@@ -287,8 +304,8 @@ class RunStats:
         totals = {name: role.run if whole_run else role.window.totals() for name, role in self._roles.items()}
         return {name: (role.pid, totals[name].rate("env_steps")) for name, role in self._roles.items()}
     def diagnosis(self, whole_run: bool = False) -> Diagnosis:
-        """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
-        if whole_run and self._doctor.final is not None:
+        """What is the matter with the run, lately or as a whole; once the training is over, with all of that."""
+        if self._doctor.final is not None:
             return self._doctor.final
         return self._new_diagnosis(whole_run=True) if whole_run else self._diagnosis.get(self._new_diagnosis)
 
@@ -296,9 +313,15 @@ class RunStats:
         updates = sum(totals.counts.get("updates", 0.0) for totals in self._training(whole_run=True))
         return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run, updates)
 
+    @property
+    def trained(self) -> bool:
+        """Whether the training is over."""
+        return self._doctor.final is not None
+
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
         self._doctor.final = self.diagnosis(whole_run=True)
+        self._last_speed = self.rate("env_steps")
 
     def verdict(self, whole_run: bool = False) -> str:
         """The diagnosis in one sentence."""
@@ -335,7 +358,8 @@ class RunStats:
         totals = role.run if run_seconds else role.window.totals()
         silent = 0.0 if run_seconds else self._clock() - role.heard_at
         resident = role.measured[0] if role.measured else None if role.pid is None else memory.get(role.pid)
-        return role.view(name, totals, run_seconds or totals.seconds or 1.0, silent, resident)
+        seconds = max(run_seconds, totals.seconds) or 1.0  # an evaluator goes on when the training is over
+        return role.view(name, totals, seconds, silent, resident)
 
     def _role(self, name: str) -> RoleStats:
         if name not in self._roles:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pappus.telemetry.case import Stage
+from pappus.telemetry.case import Case, Stage
 
 HONEST = 0.8
 """Share of the predicted gain that is promised: hand-overs and caches take the rest."""
@@ -45,6 +45,14 @@ def possible_speed(loads: Iterable[Load], cores: float, turns: bool = False) -> 
 def speed_without(share: float) -> float:
     """How fast it goes when so much of the time is no longer spent."""
     return 1.0 / max(0.1, 1.0 - share)
+
+
+def unhindered(case: Case) -> float:
+    """How fast the run could go as it is, if its roles did not wait for cores: no other change may claim that."""
+    turns = case.takes_turns or case.config.inline
+    queued = sum(stage.queued for stage in case.stages) if turns else case.busiest.queued
+    possible = possible_speed(map(load_of, case.stages), case.machine.capacity, turns)
+    return max(1.0, min(speed_without(queued), possible))
 
 
 def promised(speed: float) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pappus.telemetry.cost import shown
 from pappus.telemetry.figures import figure
+from pappus.telemetry.role_view import percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 
@@ -22,7 +23,7 @@ OUTCOMES = {
 
 LABEL = 18
 """Letters before the text of a final line."""
-COPIED = ("run", "evaluate", "curves", "go on", "what happened")
+COPIED = ("run", "evaluate", "look", "curves", "go on", "what happened")
 UNFINISHED = ("interrupted", "storage failed", "a callback failed")
 """Exit reasons of runs that are told how to go on."""
 
@@ -60,6 +61,14 @@ def remaining(run_stats: RunStats) -> str:
     """Time to go at the present rate."""
     left = run_stats.seconds_left
     return "–" if left is None else duration(left)
+
+
+def done(run_stats: RunStats) -> str:
+    """`41 % · 410,000 of 1,000,000 steps`, or `41 % of the time · 73,000 steps` where that is used up first."""
+    share, limit, steps = percent(run_stats.progress), run_stats.nearest_limit, f"{run_stats.env_steps:,}"
+    if limit == "steps":
+        return f"{share} · {steps} of {run_stats.config.steps:,} steps"
+    return f"{share} of the {'time' if limit == 'seconds' else f'budget of {limit}'} · {steps} steps"
 
 
 def returns(run_stats: RunStats) -> str:
@@ -142,6 +151,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: boo
         f"  run             {run}",
         *_lost(summary),
         *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {newest}"]),
+        f"  look            pappus page {newest}",
         *([f"  curves          tensorboard --logdir {run}"] if curves else []),
     ]
     return [*lines, _resume(run)] if summary.exit_reason in UNFINISHED else lines

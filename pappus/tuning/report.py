@@ -87,6 +87,6 @@ def _page(found: Found, seconds: float, written: Path | None) -> list[str]:
     if written is not None:
         lines += [f"config  {written}", f"  use   pappus train --config {written}"]
     if found.others >= NOTICEABLE:
-        lines.append(f"others used {found.others:.1f} cores meanwhile: without them the figures would be others")
+        lines.append(f"others used {found.others:.1f} cores meanwhile: without them the figures would differ")
     stopped = ", stopped before its time" if found.interrupted else ""
     return [*lines, f"tuned in {seconds:.0f} s{stopped}"]

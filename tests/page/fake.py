@@ -110,9 +110,9 @@ def fake_program(actors: int) -> ProgramDocument:
 def fake_now(rng: random.Random, program: ProgramDocument, step: int) -> Now:
     actors = sum(role["kind"] == "actor" for role in program["roles"])
     return {
-        "time": BEGAN + 80, "step": step, "progress": step / STEPS, "eta_seconds": 42.0, "steps_per_second": 12_500.0,
-        "updates_per_second": 40.0, "episodes": 4321, "episodic_return": 410.0, "episodic_length": 410.0,
-        "eval_return": 480.0, "restarts": 1, "storage": "",
+        "time": BEGAN + 80, "step": step, "progress": step / STEPS, "limit": "steps", "eta_seconds": 42.0,
+        "steps_per_second": 12_500.0, "updates_per_second": 40.0, "episodes": 4321,
+        "episodic_return": 410.0, "episodic_length": 410.0, "eval_return": 480.0, "restarts": 1, "storage": "",
         "roles": {role["name"]: fake_role(rng, role["kind"], role["name"] == "actor-1") for role in program["roles"]},
         "edges": {
             "unrolls": {"bytes_per_second": 3.2e6, "depth": 1.5, "capacity": 2 * actors},

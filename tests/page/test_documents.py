@@ -15,7 +15,7 @@ from pappus.api import configure, describe
 from pappus.cli import main
 from pappus.page.assemble import assembled, escaped
 from pappus.page.drawing import capacities, drawing
-from pappus.page.folder import RunsFolder
+from pappus.page.folder import RunsFolder, groups_of
 from pappus.page.following import KILLED, FollowedRun
 from pappus.systems import find_system
 from pappus.topologies.program import Program
@@ -113,12 +113,24 @@ def test_a_folder_shows_runs_by_group(tmp_path: Path) -> None:
     folder = RunsFolder(tmp_path)
     runs = folder.page()["runs"] or []
     assert [(run["name"], run["group"]) for run in runs] == [
-        ("alone", "all"), ("pop/rate-0.1-seed-1", "optimizer.learning-rate=0.1"),
-        ("pop/rate-0.1-seed-2", "optimizer.learning-rate=0.1"), ("pop/rate-0.2-seed-1", "optimizer.learning-rate=0.2"),
-        ("pop/rate-0.2-seed-2", "optimizer.learning-rate=0.2"),
+        ("alone", "ppo"), *((f"pop/rate-{rate}-seed-{seed}", f"impala, optimizer.learning-rate={rate}")
+                            for rate in (0.1, 0.2) for seed in (1, 2)),
     ]
     assert set(runs[0]["curves"]["columns"]) == {"step", "time", "losses/value"}
     assert folder.run("alone") is not None and folder.run("../alone") is None and folder.run("loop/alone") is None
+
+
+def test_runs_of_several_systems_and_envs_are_no_seeds_of_each_other() -> None:
+    pairs = [("impala", "CartPole-v1"), ("ppo", "CartPole-v1"), ("ppo", "Pendulum-v1")]
+    runs = [{"system": system, "env": env, "seed": seed} for system, env in pairs for seed in (1, 2)]
+    assert groups_of(runs) == [f"{system}, {env}" for system, env in pairs for _ in (1, 2)]
+    assert groups_of(runs[:2]) == ["all", "all"]
+
+
+def test_groups_whose_settings_are_long_stay_apart() -> None:
+    runs = [{"system": "ppo", "env": "CartPole-v1", "note": 500 * "x" + end} for end in "aab"]
+    one, same, other = groups_of(runs)
+    assert one == same != other and len(one) < 300
 
 
 def test_a_long_run_that_is_read_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ def test_a_run_that_is_over_opens_from_its_directory(browser: Browser, run: Path
     browser.until(f"({DRAWN}) > 1")
     check_figure(browser)
     assert texts(browser, ".status") == ["over: time is up"]
+    assert texts(browser, ".progress-line p span")[0].startswith("100 % of the time · ")
     assert texts(browser, "table.roles tbody th") == ["actor-0", "actor-1", "learner", "evaluator"]
     assert "seconds" in texts(browser, "table.config tbody th")
     sound(browser, address)
@@ -165,6 +166,18 @@ def test_hundreds_of_roles_stay_readable(browser: Browser, tmp_path: Path) -> No
     assert len(texts(browser, "table.roles tbody th")) == 301
     browser.resize(375)
     assert browser.value(FITS)
+    assert browser.complaints == []
+
+
+def test_figures_that_a_system_has_not_leave_no_empty_box(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    assert page["run"] is not None and page["run"]["now"] is not None
+    page["run"]["now"]["lag"] = None
+    del page["run"]["curves"]["columns"]["learner/policy_lag"]
+    browser.show(written(page, tmp_path / "run.html"))
+    tiles = "[...document.querySelectorAll('.tile')].filter(one => one.offsetWidth).map(one => one.textContent)"
+    shown = browser.value(tiles)
+    assert len(shown) == 5 and not any("Policy lag" in text for text in shown)
     assert browser.complaints == []
 
 

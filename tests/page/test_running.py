@@ -69,6 +69,8 @@ def test_every_run_writes_what_a_page_needs(tmp_path: Path) -> None:
     assert moment["now"]["step"] == result.summary.steps and moment["now"]["lag"]["histogram"]
     assert b'"phase":"over"' in (tmp_path / "run" / "page.html").read_bytes()
     beside = (RunsFolder(tmp_path).page()["runs"] or [])[0]["curves"]["columns"]
+    assert moment["now"]["limit"] == "steps"
+    assert 0 < moment["now"]["memory_total"] <= result.summary.extras["cost"]["peak_memory_bytes"], "of a moment before"
     for name in COMPARED:
         assert any(column.startswith(name) for column in beside), f"no run has {name}"
     for name in ("cpu_seconds", "wall_seconds", "money"):

@@ -17,7 +17,7 @@ from pappus.telemetry.plain_views import status_line
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
-from pappus.telemetry.wording import duration, farewell, memory
+from pappus.telemetry.wording import done, duration, farewell, memory
 from pappus.topologies.offline import OfflineConfig
 
 SUMMARY = Summary(
@@ -69,6 +69,16 @@ def test_the_picture_fits_the_terminal_and_shows_what_matters(width):
         "the others wait for the actors: actor-0 computes 98 %",
     ):
         assert expected in words, expected
+
+
+def test_progress_is_told_as_a_share_of_the_limit_that_is_nearest():
+    subject = _running(FakeTime())
+    for limits, told in (
+        ({}, "10 % · 100 of 1,000 steps"), ({"seconds": 0.5}, "50 % of the time · 100 steps"),
+        ({"seconds": 0.5, "money": 0.7}, "70 % of the budget of money · 100 steps"),
+    ):
+        subject.limits_used = limits
+        assert done(subject) == told
 
 
 def test_before_the_first_report_the_picture_is_calm():
@@ -193,6 +203,18 @@ def test_a_pipe_gets_plain_lines_every_ten_percent_or_ten_seconds():
     assert not CONTROL.search(_text(output))
 
 
+def test_a_pipe_gets_no_verdict_after_the_training_but_that_of_the_last_lines():
+    time = FakeTime()
+    output = _pipe()
+    subject = _running(time)
+    console = Console(subject, output=output, clock=time)
+    console.update()
+    subject.training_ended()
+    time.pass_(10)
+    console.update()
+    assert len(_status_lines(output)) == 1 and subject.verdict() not in _text(output)
+
+
 def test_a_status_line_says_it_all():
     assert status_line(_running(FakeTime())) == (
         " 10 %  100 steps  200.0 steps/s  return 132.4, length 90.0  lag 1.2 (max 4)  queue 3  ETA 0:04"
@@ -299,7 +321,7 @@ def test_the_last_words_say_outcome_place_and_next_steps():
     for expected in (
         "Solved after 1,000 steps in 1:05 (1:00 of it training).", "16.7 steps/s, 10 updates",
         "200.0 (last 100 episodes), 500.0 (greedy evaluation), target reached at step 900",
-        "actor-0 is the bottleneck", "pappus eval runs/demo", "tensorboard --logdir runs/demo",
+        "actor-0 is the bottleneck", "pappus eval runs/demo", "pappus page runs/demo", "tensorboard --logdir runs/demo",
     ):
         assert expected in text
 

@@ -189,6 +189,8 @@ def test_a_limiter_that_holds_the_actors_back_says_what_would_balance():
     assert found.change.options == (("topology.replay.samples-per-insert", "8"),)
     assert "every item is sampled 64 times; both sides would be busy at 6.53" in found.evidence
     assert "learnt from 8 times instead of 64" in found.change.costs
+    turns = diagnosis(actor, learner, system="sac", runtime="inline", **{"topology.replay.samples_per_insert": 256.0})
+    assert "every item is sampled 256 times" in turns.evidence, "in one thread no ratio keeps both sides busy"
     idle = view("learner", 0.01, waits={"replay": 0.99})
     slow = diagnosis(view("actor-0", 0.9, waits={"replay": 0.1}), idle, system="apex-dqn")
     assert "rate limiter" not in [finding.what for finding in slow.findings], "it waits for slow actors"
@@ -204,6 +206,16 @@ def test_steps_of_few_envs_are_made_as_large_as_usual():
     assert found.top.what == "small steps" and found.change is not None
     assert found.change.options == (("envs-per-actor", "64"),) and found.change.gain is not None
     assert "64 unrolls per update instead of 2 and as many fewer updates per step" in str(found.change)
+
+
+def test_steps_that_more_envs_make_no_cheaper_are_not_small_though_larger_batches_spare_the_learner():
+    shares = {"queued": 0.3, **envs(0.9, steps=(2e-3, 3e-3))}
+    busy = dataclasses.replace(TWO_CORES, others=1.5)
+    found = diagnosis(
+        view("actor-0", 0.6, **shares), view("learner", 0.4, waits={"unrolls": 0.6}), machine=busy, envs_per_actor=2
+    )
+    assert found.top.what == "slow env"
+    assert "small steps" not in [finding.what for finding in found.findings]
 
 
 def test_one_thread_is_left_only_where_the_shares_say_that_it_pays():
@@ -261,6 +273,18 @@ def test_threads_are_not_blamed_for_what_other_programs_take():
     found = diagnosis(view("actor-0", 0.2, queued=0.7, helpers=0.4), view("learner", 0.1, queued=0.4), machine=busy)
     assert found.top.sentence.startswith("other programs take cores")
     assert "threads" not in [finding.what for finding in found.findings]
+
+
+def test_what_waiting_for_cores_costs_is_no_merit_of_more_actors():
+    busy = dataclasses.replace(TWO_CORES, others=1.5)
+    waits = {"queued": 0.6, **envs(0.9, steps=SLOW)}
+    found = diagnosis(view("actor-0", 0.39, **waits), LEARNER_WAITS, machine=busy)
+    assert (found.top.what, found.change, found.silence) == ("slow env", None, "other programs use 1.5 of 2 cores; "
+            "without them --actors 2 would help")
+    workers = [view(f"worker-{i}", 0.24, queued=0.75) for i in range(2)]
+    found = diagnosis(*workers, system="a3c", actors=2, machine=busy)
+    assert (found.change, found.silence) == (None, ""), "without other programs two of them fill both cores"
+    assert "the workers do everything" in [finding.sentence for finding in found.findings]
 
 
 def test_no_more_cores_are_needed_than_there_are():

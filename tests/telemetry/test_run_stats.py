@@ -153,6 +153,56 @@ def test_limits_say_what_each_side_could_do_alone():
     assert subject.limits() == pytest.approx({"actor": 200, "learner": 1000})
 
 
+def test_rates_of_the_whole_run_do_not_fade_while_it_ends():
+    clock = FakeTime()
+    subject = run_stats(clock)
+    subject.add(report("actor-0", busy=1.0, waiting={"slots": 1.0}, counts={"env_steps": 100, "unrolls_bytes": 4000}))
+    for _ in range(10):
+        clock.pass_(1.0)
+        subject.add(report("actor-0", busy=0.0, waiting={"slots": 1.0}))
+    assert subject.byte_rates(whole_run=True) == {"actor/unrolls_bytes_per_second": 2000.0}
+    assert subject.limits(whole_run=True) == {"actor": 100.0} and subject.byte_rates() == {}
+
+
+def test_the_speed_does_not_fade_while_the_last_evaluation_plays():
+    clock = FakeTime()
+    subject = run_stats(clock)
+    subject.add(report("learner", busy=1.0, counts={"env_steps": 100, "updates": 2}))
+    subject.training_ended()
+    for _ in range(10):
+        clock.pass_(1.0)
+        subject.add(report("learner", busy=0.0, waiting={"commands": 1.0}))
+    assert subject.scalars()["charts/SPS"] == subject.steps_per_second == 100.0
+
+
+def test_the_last_evaluation_is_not_blamed_for_taking_a_core():
+    subject = run_stats(FakeTime(), cores=2)
+    queued = {"usage": {"computing": 0.5, "queued": 0.5, "polling": 0.0, "helpers": 0.0}}
+    for role in ("learner", "actor-0"):
+        subject.add(report(role, busy=1.0, counts={"env_steps": 10, "updates": 5}, **queued))
+    subject.training_ended()
+    usage = {"computing": 1.0, "queued": 0.0, "polling": 0.0, "helpers": 0.0}
+    subject.add(report("evaluator", busy=1.0, counts={"episodes": 1}, usage=usage))
+    assert subject.trained and subject.diagnosis() is subject.diagnosis(whole_run=True)
+    assert "evaluator" not in [finding.what for finding in subject.diagnosis().findings]
+
+
+def test_shares_of_an_evaluator_that_outlasts_the_training_sum_to_one():
+    subject = run_stats(FakeTime())
+    subject.add(report("learner", busy=2.0, counts={"updates": 1}))
+    subject.add(report("evaluator", busy=1.0, waiting={"commands": 3.0}, counts={"episodes": 1}))
+    learner, evaluator = subject.views(whole_run=True)
+    assert (learner.busy, evaluator.busy, evaluator.idle) == (1.0, 0.25, 0.75)
+
+
+def test_what_progress_is_a_share_of_is_told():
+    subject = run_stats(FakeTime())
+    subject.env_steps, subject.limits_used = 100, {"seconds": 0.05}
+    assert (subject.nearest_limit, subject.progress) == ("steps", 0.1)
+    subject.limits_used = {"seconds": 0.5, "money": 0.7}
+    assert (subject.nearest_limit, subject.progress) == ("money", 0.7)
+
+
 def test_another_process_of_a_known_role_is_a_restart():
     subject = run_stats(FakeTime())
     subject.process("actor-0", 10)

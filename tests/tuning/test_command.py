@@ -87,6 +87,7 @@ def test_it_writes_a_config_that_train_takes_and_says_what_it_costs(
     words = "tune impala --env CartPole-v1 --algorithm.entropy-cost 0.02 --out tuned.yaml"
     assert cli.main(words.split()) == 0
     out = capsys.readouterr().out
+    assert out.startswith("impala · CartPole-v1: loading torch …"), "there is something to look at from the beginning"
     assert "150 steps/s with 2 × 64 envs, processes" in out and "1.50 times as fast" in out
     assert "batch           64 unrolls per update, as the preset" in out
     assert "at most about 6 updates instead of 3" in out

@@ -86,7 +86,7 @@ function byteRate(bytes) {
 /** `48 s`, `3 min 12 s`, `2 h 5 min`, `3 d 4 h`. */
 function duration(seconds) {
   if (!known(seconds)) return UNKNOWN;
-  if (seconds < 0.9995) return seconds <= 0 ? '0 s' : `${trimmed(seconds)} s`;
+  if (seconds < 0.9995) return seconds < 0.0005 ? '0 s' : `${trimmed(seconds)} s`;
   if (seconds < 10) return `${trimmed(Math.round(10 * seconds) / 10)} s`;
   const rounded = Math.round(seconds);
   for (const [unit, name, small, smaller] of [

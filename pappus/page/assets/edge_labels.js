@@ -69,7 +69,7 @@ function depthGauge() {
       if (node.hidden) return;
       node.firstChild.hidden = !known(capacity);
       level.style.setProperty('width', `${known(capacity) && capacity ? clamp((100 * depth) / capacity, 0, 100) : 0}%`);
-      setText(text, known(capacity) ? `${trimmed(depth)} of ${figure(capacity)}` : `${trimmed(depth)} ready`);
+      setText(text, known(capacity) ? `${figure(depth)} of ${figure(capacity)}` : `${figure(depth)} ready`);
     },
   };
 }

@@ -119,7 +119,7 @@ function runHead(run) {
       now && known(now.progress) ? now.progress : about.steps_asked ? Math.min(1, step / about.steps_asked) : 0;
     fill.style.setProperty('width', `${100 * share}%`);
     bar.setAttribute('aria-valuenow', String(Math.round(100 * share)));
-    setText(progress, `${percent(share)} · ${whole(step)} of ${whole(about.steps_asked)} steps`);
+    setText(progress, progressText(run, share, step));
     setText(
       left,
       about.phase === 'over' ? endOf(run) : now && known(now.eta_seconds) ? `${duration(now.eta_seconds)} left` : '',
@@ -140,6 +140,13 @@ function runHead(run) {
 
   update();
   return { node, update };
+}
+
+/** How much of what is used up, and the steps. */
+function progressText({ about, now }, share, step) {
+  const limit = (now && now.limit) || 'steps';
+  if (limit === 'steps') return `${percent(share)} · ${whole(step)} of ${whole(about.steps_asked)} steps`;
+  return `${percent(share)} of the ${limit === 'seconds' ? 'time' : `budget of ${limit}`} · ${whole(step)} steps`;
 }
 
 /** How a run came to its end. */

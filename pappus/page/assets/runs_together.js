@@ -6,9 +6,15 @@ const GRID_POINTS = 300; // on which runs are averaged
 function seriesOfRuns(runs, together) {
   if (!together) return runs.map((run) => ({ label: run.name, runs: [run] }));
   return [...Map.groupBy(runs, (run) => run.group || run.name)].map(([group, members]) => ({
-    label: members.length > 1 ? `${group} (${members.length} seeds)` : members[0].name,
+    label: members.length > 1 ? `${group} (${seedsText(members)})` : members[0].name,
     runs: members,
   }));
+}
+
+/** `3 seeds`; of runs that repeat a seed, how many there are. */
+function seedsText(runs) {
+  const seeds = new Set(runs.map((run) => run.about.seed));
+  return plural(runs.length, seeds.size === runs.length ? 'seed' : 'run');
 }
 
 /** Curves of the chosen runs, for each metric that was picked. */

@@ -38,6 +38,7 @@ function runTiles(run) {
     !offline && {
       label: 'Policy lag',
       hint: 'updates between acting and learning',
+      optional: true,
       value: () => (run.now && run.now.lag ? run.now.lag.mean : lastKnown(columnsOf(run)['learner/policy_lag'])),
       curve: 'learner/policy_lag',
       under: () => (run.now && run.now.lag && known(run.now.lag.max) ? `at most ${figure(run.now.lag.max)}` : ''),
@@ -45,7 +46,7 @@ function runTiles(run) {
     !offline && { label: 'Episodes', hint: 'finished in training', value: at('episodes'), text: whole },
     {
       label: 'Memory',
-      hint: 'of all processes; pages that they share may count several times',
+      hint: 'the most that all processes held together',
       value: at('memory_total'),
       text: memoryText,
       under: () => (run.now && run.now.restarts ? plural(run.now.restarts, 'restart') : 'no restart'),
@@ -76,6 +77,7 @@ function runTiles(run) {
     return {
       node,
       update() {
+        node.hidden = Boolean(spec.optional) && !known(spec.value());
         setText(value, (spec.text || figure)(spec.value()));
         setText(under, spec.under ? spec.under() : '');
         if (spec.curve) spark.firstChild.setAttribute('d', sparkPath(columnsOf(run)[spec.curve] || []));
