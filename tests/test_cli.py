@@ -82,7 +82,7 @@ WRONG = [
     ("data inf", "unknown command 'data inf'; did you mean 'info'?"),
     ("data info", "data"),
     ("data info nowhere", "data 'nowhere' is no data set"),
-    ("data list nowhere", "folder 'nowhere' does not exist"),
+    ("data list nowhere", "'nowhere' is no folder"),
     ("data convert nowhere copy --format arrow", "data 'nowhere' is no data set"),
     ("data convert nowhere copy --format csv", "'csv'"),
     ("data import nowhere.npz --out x --env CartPole-v1", "'nowhere.npz' does not exist"),
