@@ -303,6 +303,7 @@ class RunStats:
         """The process of every role, None while unknown, and the env steps that it makes or learns from per second."""
         totals = {name: role.run if whole_run else role.window.totals() for name, role in self._roles.items()}
         return {name: (role.pid, totals[name].rate("env_steps")) for name, role in self._roles.items()}
+
     def diagnosis(self, whole_run: bool = False) -> Diagnosis:
         """What is the matter with the run, lately or as a whole; once the training is over, with all of that."""
         if self._doctor.final is not None:
