@@ -17,15 +17,16 @@ from typing import Any, Literal, Protocol, TypeAlias
 from pappus.config import RunConfig
 from pappus.errors import StorageError
 from pappus.hooks.beside import FAILED, Hooks
-from pappus.runtimes.evaluations import Evaluations
-from pappus.runtimes.run_seconds import RunSeconds
+from pappus.hooks.callback import Evaluated
 from pappus.settings import fingerprint
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
+from pappus.telemetry.evaluations import Evaluations
 from pappus.telemetry.meter import Meter
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import BUDGET, DONE, STOPPED, TIME, RunLog, Summary
+from pappus.telemetry.run_seconds import RunSeconds
 from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
 from pappus.telemetry.saves import Saves
 from pappus.telemetry.spending import Spending
@@ -168,11 +169,14 @@ class Controller:
         trains = not self._run_stats.kind(report["role"]).evaluates
         if trains and report["episodes"] and self._hooks.wants("on_episode"):
             self._hooks.tell("on_episode", self._run_stats.env_steps, report["episodes"], report["role"])
-        if evaluated := self._evaluations.answer(report["gauges"]):
-            self._logged -= LOG_SECONDS  # each has a line of its own
-            self._hooks.tell("on_evaluation", self._run_stats.env_steps, evaluated)
-            episodes = self._config.evaluation.episodes
-            self.event(f"greedy evaluation over {episodes} episodes: {evaluated.episodic_return:.1f}")
+        if (score := self._evaluations.answer(report["gauges"])) is not None:
+            self._tell_score(score)
+
+    def _tell_score(self, score: float) -> None:
+        self._logged -= LOG_SECONDS  # each has a line of its own
+        evaluated = Evaluated(score, self._evaluations.deviation, self._evaluations.asked_at)
+        self._hooks.tell("on_evaluation", self._run_stats.env_steps, evaluated)
+        self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {score:.1f}")
 
     def event(self, text: str, role: str = "") -> None:
         """Something worth a line in log and view."""

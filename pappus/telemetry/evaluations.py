@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from pappus.config import RunConfig
-from pappus.hooks.callback import Evaluated
 from pappus.telemetry.run_stats import RunStats
 
 
@@ -25,6 +24,8 @@ class Evaluations:
         self.state: Literal["none", "asked", "answered"] = "none"
         self.score: float | None = None
         """The mean return of the last one; None if it did not end in time."""
+        self.deviation = 0.0
+        """Of its episodes' returns."""
         self.asked_at = 0
         """Env steps, when the last one was asked for."""
         self.scalars: dict[str, float] = {}
@@ -70,14 +71,15 @@ class Evaluations:
             controls.command(role, "evaluate", self._settings.episodes)
         self.state = "asked" if evaluators else "none"
 
-    def answer(self, gauges: Mapping[str, float]) -> Evaluated | None:
-        """What a role reports: the answer, if it is of the weights that were asked for."""
+    def answer(self, gauges: Mapping[str, float]) -> float | None:
+        """The score, if a role's report has it: of the weights that were asked for."""
         if self.state != "asked" or gauges.get("eval/version", -1) < self._version:
             return None
         self.state, self.score = "answered", gauges["eval/episodic_return"]
+        self.deviation = gauges.get("eval/episodic_return_std", 0.0)
         self.unmarked = not self._run_stats.plays
         self.scalars = {"eval/step": self.asked_at, "eval/seconds": self._seconds}
-        return Evaluated(self.score, gauges.get("eval/episodic_return_std", 0.0), self.asked_at)
+        return self.score
 
     def late(self) -> bool:
         """Whether one is given up now: a greedy policy may never end an episode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pappus.runtimes.run_seconds import RunSeconds
+from pappus.telemetry.run_seconds import RunSeconds
 
 
 class Clock:
