@@ -5,20 +5,26 @@
     python -m benchmarks.control report RESULTS --plot control.png
 
 PYTHON is that of `peers/sb3.txt`. Both sides do what `peers/control_work.py` says, in one thread each, and skip runs
-that are whole.
+that are whole. The report compares, for each algorithm and env, the steps that all runs of both sides have made: the
+last score, and the mean over the curve with the interval of the difference.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
 import pappus
 from benchmarks.peers import control_work as work
+from pappus.ops.intervals import half_interval, interval
 
 OFF_POLICY: Mapping[str, Any] = {
     "envs_per_actor": 1, "batch_size": work.BATCH, "network.hidden_sizes": work.HIDDEN,
@@ -73,10 +79,107 @@ def points(directory: Path) -> list[work.Point]:
     return [*found.values()]
 
 
+class Curve(NamedTuple):
+    """The evaluations of a run, in order."""
+
+    algorithm: str
+    env: str
+    peer: str
+    points: tuple[work.Point, ...]
+
+    def until(self, steps: int) -> Curve:
+        return self._replace(points=tuple(point for point in self.points if point.steps <= steps))
+
+    @property
+    def mean(self) -> float:
+        """Of all its scores."""
+        return fmean(point.score for point in self.points)
+
+    @property
+    def step_milliseconds(self) -> float:
+        """Processor time of a step; the first part has steps without updates."""
+        first, last = self.points[0], self.points[-1]
+        return 1_000 * (last.processor - first.processor) / (last.steps - first.steps)
+
+
+def read(path: Path) -> Curve:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    about = lines[0]
+    kept = tuple(work.Point(*(line[name] for name in work.Point.__dataclass_fields__)) for line in lines)
+    return Curve(about["algorithm"], about["env"], about["peer"], kept)
+
+
+def compared(curves: Iterable[Curve]) -> dict[tuple[str, str], dict[str, list[Curve]]]:
+    """Curves of each algorithm and env by peer, as far as all of them reach."""
+    found: dict[tuple[str, str], list[Curve]] = defaultdict(list)
+    for curve in curves:
+        found[curve.algorithm, curve.env].append(curve)
+    sides: dict[tuple[str, str], dict[str, list[Curve]]] = {}
+    for case, runs in sorted(found.items()):
+        shared = min(run.points[-1].steps for run in runs)
+        sides[case] = {peer: [run.until(shared) for run in runs if run.peer == peer] for peer in ("pappus", "sb3")}
+    return sides
+
+
+def report(folder: Path, plot: Path | None) -> None:
+    """A line for each side of each case, and one about their difference."""
+    cases = compared(read(path) for path in sorted(folder.glob("*.jsonl")))
+    for (algorithm, env), sides in cases.items():
+        for peer, runs in sides.items():
+            if not runs:
+                continue
+            last = [run.points[-1].score for run in runs]
+            print(
+                f"{algorithm:4} {env:15} {peer:7} {len(runs)} seeds, {runs[0].points[-1].steps:,} steps   last "
+                f"{interval(last):>16}   mean of the curve {interval([run.mean for run in runs]):>16}   "
+                f"{median(run.step_milliseconds for run in runs):.2f} ms a step"
+            )
+        if all(sides.values()):
+            print(f"{algorithm:4} {env:15} {verdict(*([run.mean for run in runs] for runs in sides.values()))}")
+    if plot is not None:
+        draw(cases, plot)
+
+
+def verdict(ours: list[float], theirs: list[float]) -> str:
+    """Of the means of our curves and of theirs."""
+    difference, margin = fmean(ours) - fmean(theirs), math.hypot(half_interval(ours), half_interval(theirs))
+    word = "above" if difference > margin else "below" if difference < -margin else "within"
+    return f"{word}: the difference is {difference:,.0f} ± {margin:,.0f}"
+
+
+def draw(cases: Mapping[tuple[str, str], Mapping[str, list[Curve]]], path: Path) -> None:
+    """A panel for each case: every run, thin, and the mean of each side."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(cases), figsize=(3.4 * len(cases), 3.2), squeeze=False)
+    for panel, ((algorithm, env), sides) in zip(panels[0], cases.items(), strict=True):
+        for colour, (peer, runs) in enumerate(sides.items()):
+            for run in runs:
+                steps = [point.steps / 1_000 for point in run.points]
+                panel.plot(steps, [point.score for point in run.points], color=f"C{colour}", alpha=0.3, linewidth=0.8)
+            means = [fmean(point.score for point in at) for at in zip(*(run.points for run in runs), strict=False)]
+            panel.plot(steps[: len(means)], means, color=f"C{colour}", label=peer)
+        panel.set(title=f"{algorithm}, {env}", xlabel="thousand steps")
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("greedy return")
+    panels[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
 def main() -> None:
     command = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if command == "run":
-        train(work.wanted("pappus"))
+        return train(work.wanted("pappus"))
+    if command != "report":
+        raise SystemExit(__doc__)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path, help="where results are kept")
+    parser.add_argument("--plot", type=Path, help="picture of the curves")
+    return report(**vars(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -270,7 +270,8 @@ def test_an_env_that_always_raises_ends_the_run_with_its_traceback(start: Start)
     training.nothing_is_left()
 
 
-VALUES = ["--env", "CartPole-v1", "--steps", "1000000000", "--evaluation.every-steps", "0"]
+LASTING = ["--steps", "1000000000", "--evaluation.every-steps", "0"]
+VALUES = ["--env", "CartPole-v1", *LASTING]
 
 
 def kill_and_go_on(training: Training, role: str) -> str:
@@ -313,6 +314,20 @@ def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(
     kill_and_go_on(training, writer)
     training.interrupt()
     assert training.wait() == 130
+    training.nothing_is_left()
+
+
+@pytest.mark.parametrize("system", ["apex-sac", "apex-crossq", "apex-d4pg"])
+def test_continuous_control_outlives_its_actor_and_its_replay(start: Start, system: str) -> None:
+    quick = ["--network.hidden-sizes", "16", "--batch-size", "32", "--topology.replay.samples-per-insert", "8"]
+    training = start(system, "--env", "Pendulum-v1", *LASTING, *quick, "--checkpoint.every-seconds", "1")
+    training.until_it_learns(3000)
+    eventually(lambda: [*(training.directory / "checkpoints").glob("step-*/replay.json")])
+    for role in ("actor-0", "replay"):
+        assert f"{role} died (SIGKILL); restarting" in kill_and_go_on(training, role)
+    training.interrupt()
+    assert training.wait() == 130
+    assert training.summary()["episodic_return"] is not None, "its episodes went on"
     training.nothing_is_left()
 
 

@@ -102,6 +102,11 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     return seen
 
 
+ON_PENDULUM: dict[str, Any] = {
+    "env": "Pendulum-v1", "steps": 1_000, "topology.replay.warm_up": 200, "network.hidden_sizes": (16,),
+}
+
+
 @pytest.mark.parametrize(
     ("system", "far", "settings"),
     [
@@ -112,14 +117,15 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         ("gorila-dqn", "bundle", {"steps": 1_000, "topology.replay.warm_up": 200}),
         ("apex-dqn", "actor", {"steps": 1_000, "topology.replay.warm_up": 200}),
         ("seed-r2d2", "actor", {"steps": 1_000, "topology.replay.warm_up": 10}),
+        *((system, "actor", ON_PENDULUM) for system in ("apex-sac", "apex-crossq", "apex-d4pg")),
     ],
 )
 def test_every_topology_trains_with_its_actors_on_other_nodes(
     cluster: Any, tmp_path: Path, places: dict[str, set[str]], system: str, far: str, settings: dict[str, Any]
 ) -> None:
     result = pappus.train(
-        system, env="CartPole-v1", runtime="ray", run_dir=str(tmp_path / "run"),
-        evaluation={"episodes": 1}, cluster={"resources": {far: "CPU=1,far=1"}}, **settings,
+        system, runtime="ray", run_dir=str(tmp_path / "run"),
+        evaluation={"episodes": 1}, cluster={"resources": {far: "CPU=1,far=1"}}, **{"env": "CartPole-v1", **settings},
     )
     assert result.summary.exit_reason == "steps done" and result.summary.updates > 0
     assert result.summary.eval_return is not None, "the last weights have reached the evaluator"
