@@ -64,5 +64,5 @@ def closest(word: str, choices: list[str]) -> str:
     """`"; did you mean X?"` for a misspelt word, or an empty string when nothing is near."""
     import difflib
 
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -95,7 +95,7 @@ def test_an_env_that_is_slow_now_and_then_is_named(tmp_path: Path) -> None:
 
 def test_a_slow_learner_is_named(tmp_path: Path) -> None:
     found = looked_at(tmp_path, "appo", "CartPole-v1", "slow learner", **{"algorithm.epochs": 16})
-    assert "slow learner" in [finding.what for finding in found.findings], found
+    assert names(found, "slow learner"), found
 
 
 def test_a_tiny_queue_is_named(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_cores_that_other_programs_take_are_named_and_nothing_is_advised(tmp_pat
 def test_an_evaluator_that_steals_a_core_is_named(tmp_path: Path) -> None:
     settings = {"evaluation.every_seconds": 0.05, "evaluation.episodes": 2000, "evaluation.max_seconds": 1.0}
     found = looked_at(tmp_path, "impala", "CartPole-v1", "evaluator", **settings)
-    assert "evaluator" in [finding.what for finding in found.findings], found
+    assert names(found, "evaluator"), found
 
 
 def test_the_command_tells_what_the_run_directory_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pappus.cli import main
+from pappus.telemetry.doctor_file import read_diagnosis
 from tests.process_tools import Training, eventually
 
 ENDLESS = ["impala", "--env", "CartPole-v1", "--steps", "1000000000", "--evaluation.episodes", "2"]
@@ -199,6 +200,7 @@ def test_a_run_that_a_stopped_actor_holds_up_says_so_and_when_it_moves_again(sta
     training.until_it_learns()
     os.kill(training.pid("actor-1"), signal.SIGSTOP)
     logged(training, "the learner waits for unrolls from actor-1; actor-1 has been stopped by a signal for .* s")
+    assert read_diagnosis(training.directory)[0].top.what == "stall", "pappus doctor says so, too"
     os.kill(training.pid("actor-1"), signal.SIGCONT)
     logged(training, "actor-1 moves again after .* s")
     training.interrupt()

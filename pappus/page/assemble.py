@@ -63,7 +63,7 @@ def policy(style: str, script: str) -> str:
     """What a browser may load for the page: nothing but what is in it, and what its own server sends."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; connect-src 'self'; "
-        "img-src data: 'self'; media-src 'self'; base-uri 'none'; form-action 'none'"
+        "img-src data: 'self'; media-src data: 'self'; base-uri 'none'; form-action 'none'"
     )
 
 

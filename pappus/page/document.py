@@ -203,7 +203,7 @@ class RunDocument(TypedDict):
     events: list[EventDocument]
     config: ConfigDocument
     video: str | None
-    """An address relative to the page's."""
+    """An address relative to the page's; in a file, the film itself as a `data:` address."""
     summary: dict[str, Any] | None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pappus.config import PageConfig
+from pappus.page import reading
 from pappus.page.answers import Shown
 from pappus.page.assemble import assembled
 from pappus.page.document import Page
@@ -18,6 +20,8 @@ from pappus.page.following import FollowedRun
 from pappus.page.server import PageServer
 
 FILE = "page.html"
+MOST_FILM = 16 << 20
+"""Bytes of a film that is put into a page's file; a larger one stays beside the run."""
 
 
 def shown(directory: Path) -> Shown:
@@ -43,8 +47,13 @@ def served_meanwhile(shown: Shown, directory: Path, config: PageConfig) -> Itera
 
 
 def write_page(shown: Shown, file: Path) -> None:
-    """Write a page that works without its server; `OSError` where that is impossible."""
+    """Write a page that works without its server, its film in it; `OSError` where that is impossible."""
     page: Page = {**shown.page(), "live": False}
+    run, only = page["run"], shown.run("")
+    if run is not None and only is not None and run["video"]:
+        film = reading.content(only.directory / run["video"], MOST_FILM)
+        if film is not None:
+            page["run"] = {**run, "video": f"data:video/mp4;base64,{base64.b64encode(film).decode()}"}
     temporary = file.with_name(f".{file.name}.partial")
     try:
         temporary.write_bytes(assembled(page))

@@ -184,12 +184,16 @@ class Controller:
 
     def stalls(self, sentence: str) -> None:
         """Nothing moves, and why."""
+        began = not self._run_stats.stall
         self._run_stats.stall = sentence
+        if began:
+            self._diagnose()
 
     def moves_again(self, seconds: float) -> None:
         """A stall is over, after so long."""
         self._run_stats.stall = ""
         self._run_stats.stalled_seconds += seconds
+        self._diagnose()
 
     def speak(self) -> None:
         """Write and show what there is, from a thread beside the one that decides, which does not move."""

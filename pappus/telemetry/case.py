@@ -87,7 +87,7 @@ class Case:
     @cached_property
     def stages(self) -> list[Stage]:
         """Kinds that others wait for, in the order of the program."""
-        measured = [view for view in self.views if not view.kind.background and view.busy + view.idle > 0]
+        measured = [view for view in self.views if not view.kind.background and view.busy + view.waited > 0]
         kinds = dict.fromkeys(view.kind for view in measured)
         return [stage_of(kind, [view for view in measured if view.kind == kind]) for kind in kinds]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 WORTH = 1.25
@@ -92,6 +92,11 @@ class Diagnosis:
     def evidence(self) -> tuple[str, ...]:
         """What the verdict rests on."""
         return self.top.evidence
+
+    def stalled(self, sentence: str) -> Diagnosis:
+        """With a stall, which matters more than all shares of time; what was found is still true of the time before."""
+        others = (replace(finding, change=None) for finding in self.findings)
+        return replace(self, findings=(Finding("stall", sentence, (), urgent=True), *others))
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, **asdict(self)}

@@ -76,7 +76,7 @@ class RoleStats:
         self, name: str, totals: Totals, seconds: float, silent_seconds: float, memory: int | None = None
     ) -> RoleView:
         """What it did in `totals`, as shares of `seconds`; `memory` is what its process holds."""
-        waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
+        waiting = {what: spent / seconds for what, spent in totals.waiting_for_others.items()}
         what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
         state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
         return RoleView(

@@ -31,7 +31,7 @@ class RoleView:
     children: float | None = None
     """Cores that its child processes use, of `helpers`."""
     queued: float | None = None
-    """Share of its time that its thread was ready, but had no core."""
+    """Share of its time that its thread was ready, but had no core: while it was busy, and after it had been woken."""
     asleep: float | None = None
     """Share of its time that it was busy, but slept or waited for something outside."""
     in_envs: float | None = None
@@ -52,8 +52,13 @@ class RoleView:
 
     @property
     def idle(self) -> float:
-        """Share of time spent waiting, whatever for."""
+        """Share of time spent waiting for other roles."""
         return sum(self.waiting.values())
+
+    @property
+    def waited(self) -> float:
+        """Share of time spent waiting, whatever for."""
+        return self.idle + (self.queued or 0.0)
 
 
 def percent(share: float) -> str:

@@ -70,6 +70,8 @@ def evaluator_steals(case: Case) -> Finding | None:
     if settings.every_steps:
         options.append(("evaluation.every-steps", str(times * settings.every_steps)))
     told = f"the evaluator uses {cpu:.1f} cores, and {case.busiest.name} waits {percent(case.busiest.queued)} for one"
+    if case.config.inline:
+        told = f"the evaluator has the only thread for {percent(busy)} of the time"
     gain = promised(speed_without(taken * (1 - 1 / times)))
     change = Change(tuple(options), gain, f"{times} times fewer evaluations") if options else None
     return Finding("evaluator", "evaluations take a core that training needs", (told, cores_needed(case)), change)

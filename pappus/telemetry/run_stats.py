@@ -308,7 +308,8 @@ class RunStats:
         """What is the matter with the run, lately or as a whole; once the training is over, with all of that."""
         if self._doctor.final is not None:
             return self._doctor.final
-        return self._new_diagnosis(whole_run=True) if whole_run else self._diagnosis.get(self._new_diagnosis)
+        found = self._new_diagnosis(whole_run=True) if whole_run else self._diagnosis.get(self._new_diagnosis)
+        return found.stalled(self.stall) if self.stall else found
 
     def _new_diagnosis(self, whole_run: bool = False) -> Diagnosis:
         updates = sum(totals.counts.get("updates", 0.0) for totals in self._training(whole_run=True))

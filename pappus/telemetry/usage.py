@@ -3,6 +3,9 @@
     busy  =  computing  +  waiting for a core  +  asleep
              (own CPU)     (run queue)            (what is left, unless others computed for it meanwhile)
 
+A thread that is woken while it waits for another role may have to wait for a core, too. The kernel's one figure holds
+both; what is more than fits into busy time is taken from the waits for others (`Totals.waiting_for_others`).
+
 `Usage` is a role's part of a report: sums of seconds by name. What cannot be known is absent.
 
     computing        its thread, while busy

@@ -52,6 +52,16 @@ class Totals:
         """The same, within steps of envs."""
         return self._left_of(self.usage.get("env", 0.0), "env_computing", "env_queued")
 
+    @property
+    def waiting_for_others(self) -> dict[str, float]:
+        """`waiting` less what the thread waited for a core meanwhile: who was woken waits for nobody else any more. The
+        kernel counts that for busy and other time together; what cannot be of busy time is taken from all waits."""
+        beyond = self.usage.get("computing", 0.0) + self.usage.get("queued", 0.0) - self.busy
+        if beyond <= 0:
+            return self.waiting
+        idle = sum(self.waiting.values())
+        return {what: spent * max(0.0, 1 - beyond / idle) for what, spent in self.waiting.items() if spent}
+
     def _left_of(self, seconds: float, computing: str, queued: str) -> float | None:
         usage = self.usage
         if "queued" not in usage or computing not in usage:
@@ -180,7 +190,7 @@ def _shares(kind: str, members: list[Totals]) -> dict[str, float]:
     shares = {"busy": sum(totals.busy / totals.seconds for totals in members) / len(members)}
     shares["waiting"] = 1.0 - shares["busy"]
     for what in reasons:
-        share = sum(totals.waiting.get(what, 0.0) / totals.seconds for totals in members) / len(members)
+        share = sum(totals.waiting_for_others.get(what, 0.0) / totals.seconds for totals in members) / len(members)
         shares[f"waiting_for_{what.replace(' ', '_')}"] = share
     shares |= _usage_shares(members)
     return {f"{kind}/{name}": share for name, share in shares.items()}

@@ -64,6 +64,8 @@ def gains(found: Found) -> list[str]:
     choice, first = found.choice, found.first
     if not choice.measured:
         return [f"{choice.predicted.rate:,.0f} steps/s with {choice.setting}, as predicted: nothing was tried"]
+    if choice.setting == first.setting and sum(bool(trial.measured) for trial in found.trials) < 2:
+        return [f"{choice.rate:,.0f} steps/s: only the settings that it started with were tried; give more --seconds"]
     if choice.setting == first.setting:
         return [f"{choice.rate:,.0f} steps/s: the settings that it started with are the fastest"]
     how = "measured" if first.measured else "predicted"

@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import imageio
+import numpy as np
 import pytest
 
 from pappus.page.assemble import assembled
@@ -16,6 +18,7 @@ from pappus.page.document import Page
 from pappus.page.folder import OneRun
 from pappus.page.following import FollowedRun
 from pappus.page.server import PageServer
+from pappus.page.serving import write_page
 from pappus.page.written import Moment
 from tests.page.browser import HOW_TO_GET_ONE, Browser, find_browser
 from tests.page.fake import fake_page
@@ -167,6 +170,30 @@ def test_hundreds_of_roles_stay_readable(browser: Browser, tmp_path: Path) -> No
     browser.resize(375)
     assert browser.value(FITS)
     assert browser.complaints == []
+
+
+def test_a_film_travels_with_the_file_and_one_that_is_missing_leaves_no_player(
+    browser: Browser, run: Path, tmp_path: Path
+) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    (moved / "videos").mkdir()
+    film = moved / "videos" / "episode-0.mp4"
+    with imageio.get_writer(film, fps=10, macro_block_size=2) as writer:
+        for shade in (0, 128, 255):
+            writer.append_data(np.full((64, 64, 3), shade, np.uint8))
+    alone = tmp_path / "alone.html"
+    write_page(shown(moved), alone)
+    film.unlink()
+    browser.show(alone.as_uri())
+    browser.until("document.querySelector('video').duration > 0")
+    assert not browser.value("document.querySelector('#video').hidden")
+    sound(browser, alone.as_uri())
+    page = shown(moved).page()
+    assert page["run"] is not None
+    page["run"]["video"] = "videos/episode-0.mp4"
+    browser.show(written({**page, "live": False}, tmp_path / "without.html"))
+    browser.until("document.querySelector('#video').hidden")
 
 
 def test_figures_that_a_system_has_not_leave_no_empty_box(browser: Browser, tmp_path: Path) -> None:

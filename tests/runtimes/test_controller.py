@@ -16,6 +16,7 @@ from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
 from pappus.runtimes.controller import LATE_SECONDS, OVERDUE_SECONDS, Controller
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, save_state, verify
+from pappus.telemetry.doctor_file import read_diagnosis
 from pappus.telemetry.meter import Meter
 from pappus.telemetry.metrics import Metrics
 from pappus.telemetry.run_log import RunLog
@@ -274,7 +275,10 @@ def test_a_stall_is_shown_until_it_is_over_and_then_counted(tmp_path: Path) -> N
     play.now = 31.0
     play.controller.decide()
     assert not any("no update" in str(event) for event in play.run_stats.events), "the stall says more"
+    told = read_diagnosis(tmp_path)[0]
+    assert (told.top.what, told.change) == ("stall", None) and told.text.startswith("nothing moves for 6 s")
     play.controller.moves_again(12.0)
+    assert read_diagnosis(tmp_path)[0].top.what != "stall"
     assert play.run_stats.stall == "" and play.run_stats.scalars()["charts/stalled_seconds"] == 12.0
 
 

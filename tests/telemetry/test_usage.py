@@ -15,6 +15,20 @@ from pappus.telemetry.metrics import Metrics, RoleClock
 from pappus.telemetry.usage import RoleUsage, SharedUsage, ThreadClock, descendants
 
 
+@pytest.mark.parametrize(
+    ("computing", "queued", "waits"), [(0.3, 0.2, 0.5), (0.3, 0.4, 0.3), (0.2, 0.8, 0.0)],
+    ids=["while it was busy", "partly after it was woken", "always"],
+)
+def test_who_waits_for_a_core_after_it_was_woken_waits_for_nobody_else(
+    computing: float, queued: float, waits: float
+) -> None:
+    stats, usage = run_stats(FakeTime()), {"computing": computing, "queued": queued}
+    stats.add(report("actor-0", 0.5, {"unrolls slots": 0.4, "weights": 0.1}, usage=usage, counts={"env_steps": 1}))
+    (view,) = stats.views()
+    assert view.waiting == pytest.approx({"unrolls slots": 0.8 * waits, "weights": 0.2 * waits})
+    assert computing + queued + view.idle == pytest.approx(1.0), "nothing is counted twice"
+
+
 class NeverQueued(ThreadClock):
     """A thread that always has a core."""
 

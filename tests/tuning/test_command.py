@@ -98,6 +98,14 @@ def test_it_writes_a_config_that_train_takes_and_says_what_it_costs(
     assert with_system(["--config", "tuned.yaml"]) == ["impala", "--config", "tuned.yaml"]
 
 
+def test_a_start_that_alone_was_tried_is_not_called_the_fastest(
+    scripted: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted.setattr(tuner, "watch", Scripted({(1, 64): 100.0}, interrupt_after=1).watch)
+    cli.main(["tune", "impala", "--env", "CartPole-v1", "--out", "tuned.yaml"])
+    assert "only the settings that it started with were tried; give more --seconds" in capsys.readouterr().out
+
+
 def test_it_starts_from_a_file_and_goes_beyond_it(
     scripted: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

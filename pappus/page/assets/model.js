@@ -24,17 +24,17 @@ const PARTS = [
   ['waiting', 'waiting for other roles'],
 ];
 
-/** Shares of a role's time, which sum to at most 1: the kernel's parts are cut to what the role counted as busy. */
+/** Shares of a role's time, which sum to at most 1. Who waits for a core may have been woken from a wait for others. */
 function partsOf(now) {
   if (!now) return null;
   const waiting = clamp(sum(Object.values(now.waiting || {})), 0, 1);
   const busy = clamp(now.busy || 0, 0, 1);
   const inner = ['computing', 'queued', 'asleep'].map((name) => (known(now[name]) ? Math.max(0, now[name]) : 0));
   const total = sum(inner);
-  const scale = total > busy && total > 0 ? busy / total : 1;
+  const scale = total > 1 ? 1 / total : 1;
   const [computing, queued, asleep] = inner.map((share) => share * scale);
   const unexplained = Math.max(0, busy - computing - queued - asleep);
-  const fits = Math.max(0, Math.min(waiting, 1 - busy));
+  const fits = clamp(waiting, 0, 1 - Math.min(1, computing + queued + asleep + unexplained));
   return { computing, queued, asleep, other: unexplained, waiting: fits };
 }
 

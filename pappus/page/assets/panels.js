@@ -73,18 +73,24 @@ function costSection(run) {
   return { node, update };
 }
 
-/** The video of the last evaluation, if there is one beside the page. */
+/** The video of the last evaluation, if there is one in the page or beside it. */
 function videoSection(run) {
   const player = h('video', { controls: true, muted: true, loop: true, playsinline: true, preload: 'metadata' });
   const node = section('video', 'Last evaluation', [], player);
+  const own = /^data:video\/mp4;base64,/;
+  const elsewhere = /^[a-z][a-z0-9+.-]*:|^\/\//i;
   let shown = null;
+  player.addEventListener('error', () => (node.hidden = true)); // it did not travel with the page
 
   function update() {
-    const near = run.video && !/^[a-z][a-z0-9+.-]*:|^\/\//i.test(run.video) ? run.video : null;
+    const near = run.video && (own.test(run.video) || !elsewhere.test(run.video)) ? run.video : null;
+    if (near === shown) return;
     node.hidden = !near;
-    if (near && near !== shown) player.src = near;
+    if (near) player.src = near;
     shown = near;
   }
+
+  node.hidden = true;
 
   update();
   return { node, update };
