@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import Any
 
+from pappus.accelerator import one_thread
 from pappus.beginnings import EnvLike, with_data
 from pappus.config import RunConfig
 from pappus.core import Algorithm
@@ -26,6 +27,7 @@ from pappus.topologies.program import Run
 from pappus.validation import validate
 
 
+@one_thread()  # first weights took seconds beside other programs: OpenMP's threads wait for each other at every step
 def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:
     """What follows from a config before anything is written or started: env, network, precision, memory."""
     system = system or find_system(config.system)
