@@ -127,7 +127,7 @@ def _add(found: Summary, content: Content, seen: dict[bytes, int]) -> None:
     except UserError as error:
         found.problems.append(str(error))
         return
-    problems = value_problems(episode, content, dataset.spec, dataset.action_space)
+    problems = value_problems(episode, content, dataset.spec, dataset.observation_space, dataset.action_space)
     found.problems += [dataset.sentence(content, problem) for problem in problems]
     found.lengths.append(episode.length)
     found.returns.append(float(np.sum(content.rewards, dtype=np.float64)))
