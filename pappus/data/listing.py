@@ -37,13 +37,14 @@ def list_datasets(folder: str | None = None) -> list[Listed]:
 
 
 def listing_table(found: list[Listed]) -> str:
-    """The sets as rows of text."""
+    """The sets as rows of text; below them, what is wrong with those that cannot be read."""
     if not found:
         return "no data sets here; pappus train … --record DIR records one"
     head = ("data set", "env", "episodes", "steps", "mean return", "size")
     rows = [head, *(_row(one) for one in found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return "\n".join(_aligned(row, widths) for row in rows)
+    problems = [f"problem: {one.problem}" for one in found if one.problem]
+    return "\n".join([*(_aligned(row, widths) for row in rows), *problems])
 
 
 def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
@@ -54,7 +55,7 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 def _row(one: Listed) -> tuple[str, ...]:
     if one.problem:
-        return (one.name, one.problem, "", "", "", size_text(one.bytes))
+        return (one.name, "unreadable", "", "", "", size_text(one.bytes))
     mean = "?" if one.mean_return is None else f"{one.mean_return:,.1f}"
     return (one.name, one.env or "?", f"{one.episodes:,}", f"{one.steps:,}", mean, size_text(one.bytes))
 

@@ -108,7 +108,8 @@ def _columns(leaf: ArraySpec) -> int:
 
 
 def _contents(dataset: Dataset, found: Summary) -> Iterator[tuple[int, Content]]:
-    """Every episode that can be read; those that cannot are problems."""
+    """Every episode that can be read; those that cannot are problems. A sentence that comes again is about the file:
+    then there is no episode to go on with."""
     number, failed = 0, 0
     while number < dataset.num_episodes and failed < GIVEN_UP:
         try:
@@ -116,6 +117,8 @@ def _contents(dataset: Dataset, found: Summary) -> Iterator[tuple[int, Content]]
                 yield number, content
                 number += 1
         except UserError as error:
+            if str(error) in found.problems:
+                return
             found.problems.append(str(error))
             number, failed = number + 1, failed + 1
 
