@@ -61,12 +61,15 @@ def _row(one: Listed) -> tuple[str, ...]:
 
 
 def _data_folders(root: Path) -> Iterator[Path]:
-    """Folders `…/data` with metadata; what lies within a set is not searched. What a dead run left is completed."""
+    """Folders `…/data` with metadata, or where it is missing since parts could not be completed; what lies within a set
+    is not searched. What a dead run left is completed."""
     for path, folders, files in os.walk(root):
         if (Path(path) / PARTS / SPEC).is_file():
-            with suppress(UserError):  # somebody still records there
+            with suppress(UserError):  # somebody still records there, or it is said of the set
                 complete(Path(path))
             folders[:] = [name for name in os.listdir(path) if (Path(path) / name).is_dir()]
+            if (Path(path) / PARTS / SPEC).is_file() and not (Path(path) / "data" / METADATA).is_file():
+                yield Path(path) / "data"
         if METADATA in files and Path(path).name == "data":
             folders.clear()
             yield Path(path)

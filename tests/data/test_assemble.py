@@ -211,6 +211,8 @@ def test_a_spec_that_is_damaged_gets_a_sentence(
     assert main(["data", "info", str(tmp_path)]) == 2
     error = capsys.readouterr().err.strip()
     assert "spec.json', which says what the parts beside it hold, cannot be read" in error and "\n" not in error
+    assert main(["data", "list", str(tmp_path)]) == 0
+    assert "problem: " in (shown := capsys.readouterr().out) and "spec.json', which says what" in shown
     assert list((tmp_path / "parts").glob("*.part")), "they are kept"
 
 
