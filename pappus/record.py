@@ -47,6 +47,8 @@ class RunRecording:
                 f"{str(self._directory)!r} could not be completed: {error}; its parts are kept: make room, then run "
                 f"pappus data info {self._directory}"
             )
+        except UserError as error:
+            return f"{str(self._directory)!r} could not be completed: {error}"
         if added is None:
             return f"{str(self._directory)!r}: another run still records there, and completes the data set when it ends"
         if not added.episodes:

@@ -1,7 +1,7 @@
 """Part files become a data set: when a run has ended, or when somebody opens what a dead run left behind.
 
     DIR/lock            shared by all who record into DIR, exclusive for who assembles
-    DIR/parts/…         part files, and spec.json, which says what they hold
+    DIR/parts/…         part files, and spec.json, which says what they hold; those that were damaged stay, as *.damaged
     DIR/data/…          the Minari data set
 
 Killed at any moment, assembling loses nothing and repeats nothing: a new HDF5 file with the episodes of all parts, and
@@ -36,6 +36,9 @@ from pappus.errors import UserError
 from pappus.telemetry.files import write_json
 from pappus.types import EnvSpec
 
+DAMAGED = ".damaged"
+"""What the name of a damaged part ends with, when the data set has what could be read of it."""
+
 
 @dataclass(frozen=True)
 class RecordedEnv:
@@ -65,9 +68,17 @@ class RecordedEnv:
         """What `write` wrote."""
         from minari.serialization import deserialize_space
 
-        content = json.loads(path.read_text())
-        observation, action = (deserialize_space(content[name]) for name in ("observation_space", "action_space"))
-        return cls(content["env"], observation, action, content["frame_stack"], content["own"])
+        raw = path.read_bytes()
+        try:
+            content = json.loads(raw)
+            observation, action = (deserialize_space(content[name]) for name in ("observation_space", "action_space"))
+            return cls(content["env"], observation, action, content["frame_stack"], content["own"])
+        except Exception as error:  # whatever stands there: it describes no recording
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise UserError(
+                f"{str(path)!r}, which says what the parts beside it hold, cannot be read ({text}); put it back from a "
+                f"copy, or move the folder {path.parent.name!r} away to do without these parts"
+            ) from None
 
     def why_not_beside(self, other: RecordedEnv) -> str:
         """Why episodes of both cannot be in one data set; empty where they can."""
@@ -103,18 +114,33 @@ def assemble(directory: Path) -> Assembled | None:
         if not alone:
             return None
         _forget_added(directory)
-        parts = sorted((directory / PARTS).glob(f"*{SUFFIX}"))
-        added = _add(directory, [Part(path) for path in parts]) if parts else Assembled(0, 0)
-        _remove_parts(directory)
+        parts = [Part(path) for path in sorted((directory / PARTS).glob(f"*{SUFFIX}"))]
+        added = _add(directory, parts) if parts else Assembled(0, 0)
+        _remove_parts(directory, parts)
         return added
 
 
-def _remove_parts(directory: Path) -> None:
+def _remove_parts(directory: Path, parts: list[Part]) -> None:
     """Remove what recordings wrote, and the folder if nothing else is in it."""
-    for path in [*(directory / PARTS).glob(f"*{SUFFIX}"), directory / PARTS / SPEC]:
-        path.unlink(missing_ok=True)
+    for part in parts:
+        _remove(part)
+    (directory / PARTS / SPEC).unlink(missing_ok=True)
     with suppress(OSError):
         (directory / PARTS).rmdir()
+
+
+def _remove(part: Part) -> None:
+    """Remove a part whose episodes are in the data set. One that is damaged is kept under another name."""
+    if not part.damage:
+        part.path.unlink(missing_ok=True)
+        return
+    kept = part.path.with_name(part.path.name + DAMAGED)
+    part.path.rename(kept)
+    print(
+        f"{str(part.path)!r} is damaged: {part.damage}; what could be read is in the data set, and the file is kept as "
+        f"{kept.name!r}",
+        file=sys.stderr,
+    )
 
 
 def complete(directory: Path) -> None:
@@ -140,7 +166,7 @@ def _forget_added(directory: Path) -> None:
         totals = {key: added[key] for key in ("total_episodes", "total_steps")}
         write_json(directory / "data" / METADATA, {**raw_metadata(directory / "data"), **totals})
     for path in left:
-        path.unlink()
+        _remove(Part(path))
 
 
 def _add(directory: Path, parts: list[Part]) -> Assembled:
@@ -221,4 +247,4 @@ def _foreign(folder: Path) -> bool:
     """Whether somebody else's files are in a folder; other recordings may just begin, with parts or a draft, which
     `write_json` writes under a name with a dot before it is renamed."""
     names = [path.name.removeprefix(".") for path in folder.iterdir()]
-    return any(not name.startswith(SPEC) and not name.endswith(SUFFIX) for name in names)
+    return any(not name.startswith(SPEC) and not name.endswith((SUFFIX, SUFFIX + DAMAGED)) for name in names)

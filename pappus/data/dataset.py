@@ -65,7 +65,7 @@ class Dataset:
         """The episodes with these numbers, one after the other; `UserError` at the first that is odd."""
         for content in self.contents(episodes):
             episode = self.episode(content)
-            for problem in value_problems(episode, content, self.spec, self.action_space):
+            for problem in value_problems(episode, content, self.spec, self.observation_space, self.action_space):
                 raise UserError(self.sentence(content, problem))
             yield episode
 

@@ -101,11 +101,14 @@ def _dtype_problems(values: Array, space: Space, name: str) -> Iterator[str]:
             yield f"has {name} from {values.min()} to {values.max()}, which {wanted} of their space cannot hold"
 
 
-def value_problems(episode: Episode, content: Content, spec: EnvSpec, action_space: Space) -> Iterator[str]:
+def value_problems(
+    episode: Episode, content: Content, spec: EnvSpec, observation_space: Space, action_space: Space
+) -> Iterator[str]:
     """What is wrong with the numbers of an episode whose structure is right."""
     paths, leaves, _ = optree.tree_flatten_with_path(episode.observation)
     for path, leaf in zip(paths, leaves, strict=True):
         yield from _non_finite(leaf, "/".join(["observations", *map(str, path)]))
+    yield from _category_problems(content.observations, observation_space, "observations")
     yield from _non_finite(episode.reward, "rewards")
     yield from _non_finite(np.asarray(episode.behaviour.get(LOG_PROB, 0.0)), f"infos/{LOG_PROB}")
     bad = list(_non_finite(episode.action, "actions"))
@@ -117,6 +120,24 @@ def _non_finite(values: Array, name: str) -> Iterator[str]:
         where = np.argwhere(~np.isfinite(values))[0]
         entry = f"{name}{where[1:].tolist()}" if len(where) > 1 else name
         yield f"has {values[tuple(where)]} in {entry} at step {where[0]}; {AGAIN}"
+
+
+def _category_problems(values: Nest, space: Space, name: str) -> Iterator[str]:
+    """Categories that are none: networks see them as one-hot vectors, which would be all 0."""
+    if isinstance(space, spaces.Dict):
+        for key, inner in space.spaces.items():
+            yield from _category_problems(values[key], inner, f"{name}/{key}")
+    elif isinstance(space, spaces.Tuple):
+        for i, inner in enumerate(space.spaces):
+            yield from _category_problems(values[i], inner, f"{name}/{i}")
+    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        first = np.asarray(space.start, np.int64)
+        last = first + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
+        wrong = np.argwhere((values < first) | (values > last))
+        for step, *entry in wrong[:1].tolist():
+            where = f"{name}{entry or ''} at step {step}"
+            bounds = f"{first[*entry]} to {last[*entry]}"
+            yield f"has {values[step, *entry]} in {where}, outside {bounds} of its space; {AGAIN}"
 
 
 def _action_problems(episode: Episode, content: Content, spec: EnvSpec, space: Space) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
     o_0 a_0 r_0 | o_1 a_1 r_1 | … | o_{T-1} a_{T-1} r_{T-1} end        and o_T?
 
-The final observation o_T is that of `next_observation` where there is such a column. Otherwise the last row of an
-episode that was truncated or cut off becomes it, without its action and reward; a terminated episode repeats its last
-observation, from which nobody bootstraps.
+The final observation o_T is that of `next_observation` where there is such a column. It also shows ends that no other
+column marks: there, what followed a row is not what the next row shows. Without it the last row of an episode that was
+truncated or cut off becomes o_T, without its action and reward; a terminated episode repeats its last observation,
+from which nobody bootstraps.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from pappus.envs.spaces import Space
 from pappus.errors import UserError
 from pappus.types import Array
 
+ROWS_AT_ONCE = 4_096
+"""Rows that are compared at once: columns of pictures may be larger than the memory."""
+
 
 @dataclass
 class Import:
@@ -42,9 +46,23 @@ class Import:
     """Episodes whose last row became their final observation."""
     dropped: int = 0
     """Episodes of a single row, of which nothing was left."""
+    gaps: int = 0
+    """Episodes that are cut off only because the next row shows another observation than followed."""
+    unseen: bool = False
+    """Whether nothing tells of ends by a limit of time."""
 
     def sentences(self) -> Iterator[str]:
         """What is worth saying of it."""
+        if self.gaps:
+            yield (
+                f"{self.gaps:,} episodes are cut off where the next observation of a row is not the observation of the "
+                "row after it"
+            )
+        if self.unseen:
+            yield (
+                "no column tells of ends by a limit of time: where there were any, two episodes are joined "
+                "into one; name a column with --truncated, --episode or --next-observation"
+            )
         if self.shortened:
             yield (
                 f"{self.shortened:,} truncated or cut-off episodes are a step shorter: without a column of next "
@@ -88,7 +106,7 @@ def _episodes(files: list[Path], names: dict[str, str], new: NewSet, told: Impor
     number = 0
     for file in files:
         columns = read_columns(file, names)
-        for cut in cuts(columns):
+        for cut in cuts(columns, told):
             content = _content(columns, cut, number, new, told)
             if content is not None:
                 yield content
@@ -103,19 +121,48 @@ class Cut(NamedTuple):
     truncated: bool
 
 
-def cuts(columns: Columns) -> Iterator[Cut]:
-    """An episode ends where it is terminated or truncated, where the next row belongs to another, and with the file."""
+def cuts(columns: Columns, told: Import) -> Iterator[Cut]:
+    """An episode ends where it is terminated or truncated, where the next row belongs to another or shows another
+    observation than followed, and with the file."""
     length = len(columns.reward)
     terminated, truncated = (_flags(getattr(columns, name), name, length) for name in ("terminated", "truncated"))
     ends = terminated | truncated
     if columns.episode is not None:
         number = _one_each(columns.episode, "episode", length)
         ends[:-1] |= number[1:] != number[:-1]
+    if columns.next_observation is not None:
+        gaps = _gaps(columns.observation, columns.next_observation) & ~ends[:-1]
+        told.gaps += int(gaps.sum())
+        ends[:-1] |= gaps
+    elif columns.truncated is None and columns.episode is None:
+        told.unseen = True
     ends[-1:] = True
     begin = 0
     for end in np.flatnonzero(ends).tolist():
         yield Cut(slice(begin, end + 1), bool(terminated[end]), bool(truncated[end]))
         begin = end + 1
+
+
+def _gaps(seen: Array, following: Array) -> Array:
+    """Whether what followed a row is not what the next row shows, `[R - 1]`."""
+    if seen.shape != following.shape:
+        raise UserError(
+            f"column next_observation has the shape {following.shape}, and observation {seen.shape}; they must be alike"
+        )
+    found = np.zeros(max(len(seen) - 1, 0), bool)
+    for begin in range(0, len(found), ROWS_AT_ONCE):
+        end = min(begin + ROWS_AT_ONCE, len(found))
+        found[begin:end] = _differ(seen[begin + 1 : end + 1], following[begin:end])
+    return found
+
+
+def _differ(rows: Array, others: Array) -> Array:
+    """Whether rows differ by more than the coarser of two float types rounds; NaN, which the checks name, is NaN."""
+    floats = rows.dtype.kind == others.dtype.kind == "f"
+    kind = min(rows.dtype, others.dtype, key=lambda one: one.itemsize) if floats else np.result_type(rows, others)
+    one, other = rows.astype(kind), others.astype(kind)
+    different = (one != other) & ((one == one) | (other == other))
+    return np.asarray(different.any(axis=tuple(range(1, different.ndim))))
 
 
 def _flags(column: Array | None, name: str, rows: int) -> Array:

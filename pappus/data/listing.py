@@ -37,13 +37,14 @@ def list_datasets(folder: str | None = None) -> list[Listed]:
 
 
 def listing_table(found: list[Listed]) -> str:
-    """The sets as rows of text."""
+    """The sets as rows of text; below them, what is wrong with those that cannot be read."""
     if not found:
         return "no data sets here; pappus train … --record DIR records one"
     head = ("data set", "env", "episodes", "steps", "mean return", "size")
     rows = [head, *(_row(one) for one in found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return "\n".join(_aligned(row, widths) for row in rows)
+    problems = [f"problem: {one.problem}" for one in found if one.problem]
+    return "\n".join([*(_aligned(row, widths) for row in rows), *problems])
 
 
 def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
@@ -54,18 +55,21 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 def _row(one: Listed) -> tuple[str, ...]:
     if one.problem:
-        return (one.name, one.problem, "", "", "", size_text(one.bytes))
+        return (one.name, "unreadable", "", "", "", size_text(one.bytes))
     mean = "?" if one.mean_return is None else f"{one.mean_return:,.1f}"
     return (one.name, one.env or "?", f"{one.episodes:,}", f"{one.steps:,}", mean, size_text(one.bytes))
 
 
 def _data_folders(root: Path) -> Iterator[Path]:
-    """Folders `…/data` with metadata; what lies within a set is not searched. What a dead run left is completed."""
+    """Folders `…/data` with metadata, or where it is missing since parts could not be completed; what lies within a set
+    is not searched. What a dead run left is completed."""
     for path, folders, files in os.walk(root):
         if (Path(path) / PARTS / SPEC).is_file():
-            with suppress(UserError):  # somebody still records there
+            with suppress(UserError):  # somebody still records there, or it is said of the set
                 complete(Path(path))
             folders[:] = [name for name in os.listdir(path) if (Path(path) / name).is_dir()]
+            if (Path(path) / PARTS / SPEC).is_file() and not (Path(path) / "data" / METADATA).is_file():
+                yield Path(path) / "data"
         if METADATA in files and Path(path).name == "data":
             folders.clear()
             yield Path(path)

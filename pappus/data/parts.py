@@ -6,7 +6,7 @@
     end      a block without rows: whoever wrote it closed it in peace
 
 A row is what N envs show after one step, and the action that led to it. Blocks are written whole: after a crash the
-last one may be torn, and is not read.
+last one may be torn, and is not read. Whatever else is not read was damaged afterwards.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -110,17 +111,31 @@ class Block(NamedTuple):
     offset: int
 
 
+class Stated(NamedTuple):
+    """What the first bytes of a block say of it, and where it ends if that is so."""
+
+    magic: bytes
+    rows: int
+    time: float
+    crc: int
+    end: int
+
+
 class Part:
-    """A part file, as far as it is whole. Its rows stay on disk until they are asked for."""
+    """A part file, as far as it is whole. Its rows stay on disk until they are asked for.
+
+    `damage` says what cannot be read of it although no crash explains that; it is empty where all is well.
+    """
 
     def __init__(self, path: Path) -> None:
         """Reads flags only, but checks everything."""
         self.path = path
         empty = path.stat().st_size == 0
         self._bytes: Array = np.empty(0, np.uint8) if empty else np.asarray(np.memmap(path, np.uint8, "r"))
-        self.header, offset = self._read_header()
         self.blocks: list[Block] = []
         self.closed = False
+        self.damage = ""
+        self.header, offset = self._read_header()
         while offset is not None:
             offset = self._read_block(offset)
         self.rows = self.blocks[-1].start + self.blocks[-1].rows if self.blocks else 0
@@ -129,27 +144,56 @@ class Part:
         if self._bytes.size < HEADER.size:
             return None, None
         magic, length, crc = HEADER.unpack(self._bytes[: HEADER.size].tobytes())
-        text = self._bytes[HEADER.size : HEADER.size + length].tobytes()
+        end = HEADER.size + length
+        text = self._bytes[HEADER.size : end].tobytes()
         if magic != MAGIC or zlib.crc32(text) != crc:
+            if magic != MAGIC or end <= self._bytes.size or any(self._block_marks(0)):
+                self.damage = "its header is damaged, and without it nothing of it can be read"
             return None, None
-        return PartHeader.from_json(text), HEADER.size + length
+        return PartHeader.from_json(text), end
 
     def _read_block(self, offset: int) -> int | None:
         """Note the block at `offset`; where the next one begins, or None where the part ends."""
+        found, unread = self._whole_block(offset), f"its last {self._bytes.size - offset:,} bytes"
+        if found is None:
+            self.damage = f"{unread} are damaged and cannot be read" if self._changed(offset) else ""
+            return None
+        if found.rows == 0:
+            self.closed = True
+            self.damage = f"{unread} come after its end and are not read" if found.end < self._bytes.size else ""
+            return None
+        start = self.blocks[-1].start + self.blocks[-1].rows if self.blocks else 0
+        self.blocks.append(Block(start, found.rows, found.time, offset + BLOCK.size))
+        return found.end
+
+    def _whole_block(self, offset: int) -> Stated | None:
+        """What the block at `offset` says of itself; None where no whole one begins."""
+        stated = self._stated(offset)
+        if stated is None or stated.magic != BLOCK_MAGIC or stated.end > self._bytes.size:
+            return None
+        return stated if zlib.crc32(self._bytes[offset + BLOCK.size : stated.end].data) == stated.crc else None
+
+    def _stated(self, offset: int) -> Stated | None:
+        """The same of anything, if there is room to say it."""
         assert self.header is not None
         begin = offset + BLOCK.size
         if begin > self._bytes.size:
             return None
         magic, rows, written, crc = BLOCK.unpack(self._bytes[offset:begin].tobytes())
-        end: int = begin + rows * self.header.row_bytes
-        if magic != BLOCK_MAGIC or end > self._bytes.size or zlib.crc32(self._bytes[begin:end].data) != crc:
-            return None
-        if rows == 0:
-            self.closed = True
-            return None
-        start = self.blocks[-1].start + self.blocks[-1].rows if self.blocks else 0
-        self.blocks.append(Block(start, rows, written, begin))
-        return end
+        return Stated(magic, rows, written, crc, begin + rows * self.header.row_bytes)
+
+    def _changed(self, offset: int) -> bool:
+        """Whether the bytes from `offset` on, where no whole block begins, are not just the beginning of one."""
+        stated = self._stated(offset)
+        if stated is None:
+            return False
+        complete = stated.magic != BLOCK_MAGIC or stated.end <= self._bytes.size
+        return complete or any(self._whole_block(mark) for mark in self._block_marks(offset + 1))
+
+    def _block_marks(self, offset: int) -> Iterator[int]:
+        """Where blocks may begin."""
+        for mark in re.finditer(BLOCK_MAGIC, self._bytes[offset:].data):
+            yield offset + mark.start()
 
     def columns(self, block: Block) -> list[Array]:
         """The leaves of a block, `[rows, N, …]` each, where they lie."""

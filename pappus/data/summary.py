@@ -108,7 +108,8 @@ def _columns(leaf: ArraySpec) -> int:
 
 
 def _contents(dataset: Dataset, found: Summary) -> Iterator[tuple[int, Content]]:
-    """Every episode that can be read; those that cannot are problems."""
+    """Every episode that can be read; those that cannot are problems. A sentence that comes again is about the file:
+    then there is no episode to go on with."""
     number, failed = 0, 0
     while number < dataset.num_episodes and failed < GIVEN_UP:
         try:
@@ -116,6 +117,8 @@ def _contents(dataset: Dataset, found: Summary) -> Iterator[tuple[int, Content]]
                 yield number, content
                 number += 1
         except UserError as error:
+            if str(error) in found.problems:
+                return
             found.problems.append(str(error))
             number, failed = number + 1, failed + 1
 
@@ -127,7 +130,7 @@ def _add(found: Summary, content: Content, seen: dict[bytes, int]) -> None:
     except UserError as error:
         found.problems.append(str(error))
         return
-    problems = value_problems(episode, content, dataset.spec, dataset.action_space)
+    problems = value_problems(episode, content, dataset.spec, dataset.observation_space, dataset.action_space)
     found.problems += [dataset.sentence(content, problem) for problem in problems]
     found.lengths.append(episode.length)
     found.returns.append(float(np.sum(content.rewards, dtype=np.float64)))

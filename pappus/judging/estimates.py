@@ -102,7 +102,7 @@ def judge(logged: Logged, space: Space, question: Question, described: str, expl
     )
     return replace(
         draft, assumptions=assumptions(draft),
-        warnings=warnings(draft, logged, question.methods, question.clip),
+        warnings=warnings(draft, logged, question.methods, question.clip, fits.start if fits else None),
     )
 
 
@@ -149,11 +149,12 @@ def _estimate(
 ) -> Estimate:
     if method == "fqe":
         assert fits is not None
+        bounds = reachable(logged.reward, question.discount)
+        value = float(np.clip(fits.start, *bounds))
         if len(fits.left_out) < 2:
-            return Estimate(method, fits.start)
-        low, high = jackknife_interval(fits.start, fits.left_out, question.confidence)
-        least, most = reachable(logged.reward, question.discount)
-        return Estimate(method, fits.start, (max(low, least), min(high, most)))
+            return Estimate(method, value)
+        low, high = np.clip(jackknife_interval(fits.start, fits.left_out, question.confidence), *bounds).tolist()
+        return Estimate(method, value, (low, high))
     assert weights is not None
     reward, discount = off_policy.padded(logged.reward, logged.lengths), question.discount
     if method in ("is", "wis"):

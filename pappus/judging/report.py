@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from pappus.errors import UserError
 from pappus.ops.bootstrap import Interval
 
 
@@ -47,8 +48,11 @@ class Estimates:
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, method: str) -> Estimate:
-        """The estimate of one method."""
-        return next(one for one in self.estimates if one.method == method)
+        """The estimate of one method; `UserError` where there is none."""
+        made = {one.method: one for one in self.estimates}
+        if method not in made:
+            raise UserError(f"there is no estimate by {method!r}, only by {', '.join(made)}; `warnings` say why")
+        return made[method]
 
     def as_json(self) -> dict[str, Any]:
         """Numbers and sentences, for programs."""

@@ -43,9 +43,11 @@ def assumptions(found: Estimates) -> tuple[str, ...]:
     return tuple(said)
 
 
-def warnings(found: Estimates, logged: Logged, asked: Sequence[str], clip: float) -> tuple[str, ...]:
-    """Where an assumption visibly fails."""
-    said = [*_about_weights(found, clip), *_about_data(found, logged)]
+def warnings(
+    found: Estimates, logged: Logged, asked: Sequence[str], clip: float, fitted: float | None
+) -> tuple[str, ...]:
+    """Where an assumption visibly fails. `fitted` is what fqe would say if nothing bounded it."""
+    said = [*_about_weights(found, clip), *_about_data(found, logged), *_about_fit(found, logged, fitted)]
     refused = [method for method in asked if method not in {one.method for one in found.estimates}]
     if refused:
         said.append(
@@ -93,10 +95,17 @@ def _about_data(found: Estimates, logged: Logged) -> list[str]:
             f"{np.count_nonzero(cut)} of {found.episodes} episodes were cut off while rewards still count (γ^T > "
             f"{MOST_CUT_OFF:g}): is and wis count nothing after that; dr, wdr and fqe go on from there"
         )
-    least, most = reachable(logged.reward, found.discount)
-    if any(not least <= one.value <= most for one in found.estimates if one.method == "fqe"):
-        said.append(f"fqe lies beyond {least:.3g} … {most:.3g}, all that these rewards allow: the fit diverged")
     return said
+
+
+def _about_fit(found: Estimates, logged: Logged, fitted: float | None) -> list[str]:
+    least, most = reachable(logged.reward, found.discount)
+    if fitted is None or least <= fitted <= most or "fqe" not in {one.method for one in found.estimates}:
+        return []
+    return [
+        f"fqe was fitted as {fitted:.3g}, beyond {least:.3g} … {most:.3g}, all that these rewards allow, and is cut to "
+        "that: the fit diverged"
+    ]
 
 
 def reachable(reward: Array, discount: float) -> tuple[float, float]:

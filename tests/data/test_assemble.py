@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 import pappus.data.assemble as assembling
+from pappus.cli import main
 from pappus.config import EnvOptions
 from pappus.data import dataset as datasets
-from pappus.data import hdf5_writer, storage
+from pappus.data import hdf5_writer, recorder, storage
 from pappus.data.assemble import RecordedEnv, _publish, assemble, begin_recording
 from pappus.data.dataset import open_dataset
 from pappus.data.hdf5_writer import Hdf5Writer
+from pappus.data.parts import Part
 from pappus.data.recorder import Recording
 from pappus.data.spaces import recorded_spaces
 from pappus.envs.vector import VectorEnv, make_env
@@ -39,13 +41,13 @@ class Killed(BaseException):
 def played(env: VectorEnv, directory: Path, steps: int, name: str = "actor-0") -> None:
     """Record random actions."""
     recording, random = Recording(directory), np.random.default_rng(0)
-    recorder = recording.recorder(name, env.num_envs, env.seeds)
-    recorder.begin(env.reset())
+    recorded = recording.recorder(name, env.num_envs, env.seeds)
+    recorded.begin(env.reset())
     spec, shape = env.spec.action, (env.num_envs, *env.spec.action.array.shape)
     for _ in range(steps):
         choices = random.integers(0, spec.choices or 1, (*shape, 1) if len(spec.choices) == 1 else shape)
         action = choices.reshape(shape) if spec.choices else random.normal(size=shape).astype(np.float32)
-        recorder.record(action, {}, env.step(action))
+        recorded.record(action, {}, env.step(action))
     recording.close()
 
 
@@ -166,6 +168,52 @@ def test_what_is_not_over_is_not_assembled(tmp_path: Path) -> None:
         open_dataset(tmp_path)
     living.close()
     assert open_dataset(tmp_path).num_episodes > 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_damaged_part_is_kept_and_said_and_what_can_be_read_of_it_is_in_the_data_set(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recorder, "MOST_ROWS", 8)
+    for name in ("header", "middle"):
+        played(begun("CartPole-v1", tmp_path), tmp_path, 100, name)
+    paths = {path.name.split(".")[0]: path for path in (tmp_path / "parts").glob("*.part")}
+    middle = Part(paths["middle"]).blocks[6].offset
+    for name, place in (("header", 20), ("middle", middle)):
+        with paths[name].open("r+b") as file:
+            file.seek(place)
+            file.write(b"?" * 8)
+    damaged = {path.name: path.read_bytes() for path in paths.values()}
+    with monkeypatch.context() as patch, suppress(Killed):
+        if killed:
+            no_more(assembling, "_remove_parts")(patch)
+        assemble(tmp_path)
+    dataset = open_dataset(tmp_path)
+    assert 100 < dataset.num_steps < 48 * 4 and dataset.num_episodes == dataset.stored_episodes()
+    said = capsys.readouterr().err
+    assert "is damaged: its header is damaged" in said and "bytes are damaged and cannot be read; what could be" in said
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
+    assert kept == {f"{name}.damaged": content for name, content in damaged.items()}
+    played(begun("CartPole-v1", tmp_path), tmp_path, 20)
+    added = assemble(tmp_path)
+    assert added is not None and added.episodes > 0, "what was kept is in nobody's way"
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[1]", b"\xff", b"{}"])
+def test_a_spec_that_is_damaged_gets_a_sentence(
+    raw: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    recording = RunRecording(tmp_path, RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env)))
+    played(env, tmp_path, 30)
+    (tmp_path / "parts" / "spec.json").write_bytes(raw)
+    assert "could not be completed" in recording.finish()
+    assert main(["data", "info", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "spec.json', which says what the parts beside it hold, cannot be read" in error and "\n" not in error
+    assert main(["data", "list", str(tmp_path)]) == 0
+    assert "problem: " in (shown := capsys.readouterr().out) and "spec.json', which says what" in shown
+    assert list((tmp_path / "parts").glob("*.part")), "they are kept"
 
 
 @pytest.mark.parametrize("left", ["parts", "data"])

@@ -16,7 +16,7 @@ from pappus.config import NetworkConfig
 from pappus.data import recorder as module
 from pappus.data.cutting import Cutter, find_cuts
 from pappus.data.episode import Episode
-from pappus.data.parts import Part, PartHeader, append_block
+from pappus.data.parts import BLOCK, Part, PartHeader, append_block
 from pappus.data.recorder import EpisodeRecorder, Recording
 from pappus.errors import RecordingError
 from pappus.types import ACTION_MASK, Array, ArraySpec, DiscreteAction, EnvSpec, Episodes, Timestep
@@ -94,7 +94,9 @@ def test_episodes_are_cut_out_of_blocks_of_any_size(rows: int, tmp_path: Path) -
     assert sum(episode.length for episode in episodes) == 23 * ENVS - sum(23 // (5 + env) for env in range(ENVS))
 
 
-def test_a_part_that_is_torn_anywhere_holds_the_blocks_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def three_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
+    """Five rows in each."""
     monkeypatch.setattr(module, "FEWEST_ROWS", 1)
     monkeypatch.setattr(module, "MOST_ROWS", 5)
     recording, stream = Recording(tmp_path), Stream()
@@ -102,17 +104,42 @@ def test_a_part_that_is_torn_anywhere_holds_the_blocks_before(tmp_path: Path, mo
     recorder.begin(stream.reset())
     record(recorder, stream, 14)
     recording.close()
-    whole = only_part(tmp_path).read_bytes()
     part = Part(only_part(tmp_path))
-    ends = [block.offset + block.rows * part.header.row_bytes for block in part.blocks if part.header is not None]
-    assert part.rows == 15 and part.closed
+    assert part.rows == 15 and part.closed and not part.damage
+    return part
+
+
+def ends_of(part: Part) -> list[int]:
+    """Where its blocks end in the file."""
+    assert part.header is not None
+    return [block.offset + block.rows * part.header.row_bytes for block in part.blocks]
+
+
+def test_a_part_that_is_torn_anywhere_holds_the_blocks_before(three_blocks: Part, tmp_path: Path) -> None:
+    whole, ends = three_blocks.path.read_bytes(), ends_of(three_blocks)
     torn = tmp_path / "torn.part"
     for size in range(0, len(whole), 7):
         torn.write_bytes(whole[:size])
         found = Part(torn)
-        assert found.rows == 5 * sum(end <= size for end in ends) and not found.closed
+        assert found.rows == 5 * sum(end <= size for end in ends) and not found.closed and not found.damage
     torn.write_bytes(whole[: ends[0] - 1] + b"?" + whole[ends[0] :])
     assert Part(torn).rows == 0, "a block that was changed is not trusted, nor what follows"
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+def test_a_part_of_which_a_byte_was_changed_says_so_and_holds_the_blocks_before(
+    closed: bool, three_blocks: Part, tmp_path: Path
+) -> None:
+    whole, ends = three_blocks.path.read_bytes(), ends_of(three_blocks)
+    times = {place for block in three_blocks.blocks for place in range(block.offset - 12, block.offset - 4)}
+    changed, tail = tmp_path / "changed.part", three_blocks.blocks[-1].offset - BLOCK.size
+    for place in sorted(set(range(tail)) - times):  # another time is no loss
+        bad = whole[:place] + bytes([whole[place] ^ 128]) + whole[place + 1 :]
+        changed.write_bytes(bad if closed else bad[: -BLOCK.size])
+        found = Part(changed)
+        assert found.damage and found.rows == 5 * sum(end <= place for end in ends), place
+    changed.write_bytes(whole + b"more")
+    assert "come after its end" in Part(changed).damage
 
 
 def test_going_on_from_a_checkpoint_equals_never_having_stopped(rows: int, tmp_path: Path) -> None:

@@ -151,6 +151,11 @@ EPISODES: list[tuple[str, Callable[[Any], None], str]] = [
     ("vector", with_column("infos/log_prob", np.array([b"x"] * 7)), "has infos/log_prob of shape [7] and type |S1"),
     ("vector", with_column("actions", 1), "has a lone value of actions, but must have 7"),
     ("bounds", with_column("actions", np.full((7, 2), np.nan, np.float32)), "has nan in actions[0] at step 0"),
+    ("multi-discrete", with_column("observations", np.full(8, 99)), "has 99 in observations at step 0, outside -1 to"),
+    ("multi-discrete", with_column("observations", np.full(8, -3)), "has -3 in observations at step 0, outside"),
+    ("dict", with_column("observations/inner/b", np.arange(8)), "has 3 in observations/inner/b at step 3, outside"),
+    ("tuple", with_column("observations/_index_1", np.full((8, 2), 4)), "has 4 in observations/1[0] at step 0"),
+    ("multi-discrete", with_column("actions", np.full((7, 2), 2)), "takes action [2, 2] at step 0, outside"),
 ]
 
 

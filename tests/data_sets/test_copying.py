@@ -84,6 +84,13 @@ def columns(rows: int = 6) -> dict[str, Any]:
     }
 
 
+def following(observations: Any, *ends: int) -> Any:
+    """What followed every row, if episodes end with these rows: 100 more than they show."""
+    found = np.roll(observations, -1, axis=0)
+    found[list(ends)] = observations[list(ends)] + 100
+    return found
+
+
 def imported(tmp_path: Path, file: Path, *words: str) -> int:
     (tmp_path / "spaces.yaml").write_text(SPACES)
     out = ["--out", str(tmp_path / "out"), "--spaces", str(tmp_path / "spaces.yaml")]
@@ -92,12 +99,47 @@ def imported(tmp_path: Path, file: Path, *words: str) -> int:
 
 def test_the_names_of_d4rl_are_known_and_final_observations_come_from_the_next_ones(tmp_path: Path) -> None:
     content = columns()
-    np.savez(tmp_path / "x.npz", **content, next_observations=content["observations"] + 100)
+    np.savez(tmp_path / "x.npz", **content, next_observations=following(content["observations"], 2, 5))
     assert imported(tmp_path, tmp_path / "x.npz") == 0
     first, second = open_dataset(tmp_path / "out").read([0, 1])
     assert first.observation.tolist() == [[0, 1], [2, 3], [4, 5], [104, 105]] and first.observation.dtype == np.float32
     assert first.terminated and not first.truncated and first.action.tolist() == [0, 1, 2]
     assert second.truncated and not second.terminated and second.length == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_an_end_that_no_column_marks_shows_in_the_next_observations(
+    dtype: type[np.floating[Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = {**columns(), "terminals": np.array([0, 0, 0, 0, 0, 1], bool)}
+    content["observations"] += 0.1
+    del content["timeouts"]
+    np.savez(tmp_path / "x.npz", **content, next_observations=following(content["observations"], 2, 5).astype(dtype))
+    assert imported(tmp_path, tmp_path / "x.npz") == 0
+    first, second = open_dataset(tmp_path / "out").read([0, 1])
+    assert first.length == second.length == 3 and first.observation[3, 0] == pytest.approx(104.1, abs=0.1)
+    assert not first.terminated and not first.truncated and second.terminated
+    assert "1 episodes are cut off where the next observation of a row is not" in capsys.readouterr().out
+
+
+def test_what_is_not_a_number_is_refused_and_ends_no_episode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = columns()
+    content["observations"][1] = np.nan
+    np.savez(tmp_path / "x.npz", **content, next_observations=following(content["observations"], 2, 5))
+    assert imported(tmp_path, tmp_path / "x.npz") == 2
+    assert "episode 0 has nan in observations[0] at step 1" in capsys.readouterr().err
+
+
+def test_that_ends_by_time_cannot_be_seen_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = columns()
+    np.savez(tmp_path / "x.npz", **{name: content[name] for name in content if name != "timeouts"})
+    assert imported(tmp_path, tmp_path / "x.npz") == 0
+    assert "note: no column tells of ends by a limit of time" in capsys.readouterr().out
+    np.savez(tmp_path / "x.npz", **content)
+    assert imported(tmp_path, tmp_path / "x.npz", "--out", str(tmp_path / "other")) == 0
+    assert "no column tells" not in capsys.readouterr().out
 
 
 def test_without_next_observations_a_truncated_episode_gives_its_last_row_for_the_final_one(
@@ -169,6 +211,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({}, ("--truncated", "observations"), "column truncated has the shape"),
     ({"step": np.arange(6)}, ("--truncated", "step"), "column truncated holds 2, which is neither true nor false"),
     ({"terminals": np.array(1)}, (), "is a lone number; give one value a row"),
+    ({"next_obs": np.ones(6)}, (), "column next_observation has the shape (6,), and observation (6, 2)"),
 ]
 
 

@@ -106,6 +106,15 @@ def test_nan_is_found_with_episode_step_and_key_and_the_exit_code_is_1(
     assert "no problems found" not in shown
 
 
+def test_a_file_that_cannot_be_opened_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path)
+    file = tmp_path / "data" / "main_data.hdf5"
+    file.write_bytes(file.read_bytes()[:-500])
+    assert main(["data", "info", str(tmp_path)]) == 1
+    problem, *others = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
+    assert "is shorter than it says" in problem and not others
+
+
 def vectors(lengths: list[int], terminated: bool, truncated: bool) -> list[Episode]:
     episodes = episodes_of(*KINDS["vector"], lengths=tuple(lengths))
     return [episode._replace(terminated=terminated, truncated=truncated) for episode in episodes]
@@ -167,9 +176,10 @@ def test_sets_below_a_folder_are_listed_and_a_broken_one_is_named(
     written(tmp_path / "bad-v0")
     (tmp_path / "bad-v0" / "data" / "metadata.json").write_text("{")
     assert main(["data", "list", str(tmp_path)]) == 0
-    bad, good = capsys.readouterr().out.splitlines()[1:]
-    assert bad.startswith("bad-v0") and "is no JSON" in bad
+    bad, good, problem = capsys.readouterr().out.splitlines()[1:]
+    assert bad.startswith("bad-v0") and "unreadable" in bad.split() and len(bad) < 80, "its problem widens no column"
     assert good.startswith("mine/good-v0") and "11" in good.split()
+    assert problem.startswith("problem: ") and "bad-v0" in problem and "is no JSON" in problem
 
 
 @pytest.mark.parametrize(("words", "sentence"), [

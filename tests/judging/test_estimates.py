@@ -14,8 +14,9 @@ from pappus.cli import main
 from pappus.data.dataset import open_dataset
 from pappus.errors import UserError
 from pappus.judging.estimates import METHODS, Question, judge
-from pappus.judging.fitted_q import FQEConfig
+from pappus.judging.fitted_q import FittedQ, FQEConfig
 from pappus.judging.logged import Asked, Logged
+from pappus.judging.wording import reachable
 from tests.envs.random_mdp import RandomMDP, random_policy
 from tests.judging.mdp_data import logged_of
 
@@ -172,3 +173,22 @@ def test_actions_that_the_data_lacks_are_warned_of() -> None:
     logged = data_of(20)
     found = judged(logged._replace(action=np.zeros_like(logged.action)), ("fqe",))
     assert any("are none that the data has" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_fit_that_diverged_is_cut_to_what_the_rewards_allow_and_warned_of(
+    sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = sign * 1e6
+    monkeypatch.setattr(FittedQ, "mean_at_start", lambda self: (fitted, fitted + np.arange(20.0)))
+    logged = data_of(20)
+    found = judged(logged, ("fqe",))
+    least, most = reachable(logged.reward, GAMMA)
+    edge = most if sign > 0 else least
+    assert found["fqe"].value == edge and found["fqe"].interval == (edge, edge)
+    assert any("fqe was fitted as" in warning and "the fit diverged" in warning for warning in found.warnings)
+
+
+def test_a_method_that_was_left_out_is_named_with_those_that_were_not() -> None:
+    with pytest.raises(UserError, match="there is no estimate by 'is', only by wis, fqe; `warnings` say why"):
+        judged(data_of(20), ("wis", "fqe"))["is"]
