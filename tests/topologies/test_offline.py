@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,69 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert (result.summary.steps, result.summary.updates) == (60, 60)
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
     assert "read again" not in (tmp_path / "parts" / "log.txt").read_text()
+
+
+def resumed_line(run: Path) -> str:
+    return next(line for line in (run / "log.txt").read_text().splitlines() if "resumed: " in line)
+
+
+def keep_episodes(data: Path, chosen: list[int]) -> None:
+    """Leave only these episodes in a data set, in this order."""
+    import h5py
+
+    file, metadata = data / "data" / "main_data.hdf5", data / "data" / "metadata.json"
+    with h5py.File(file, "r") as old, h5py.File(data / "new", "w") as new:
+        for number, of in enumerate(chosen):
+            old.copy(f"episode_{of}", new, f"episode_{number}")
+        steps = sum(len(episode["rewards"]) for episode in new.values())
+    (data / "new").rename(file)
+    content = {**json.loads(metadata.read_text()), "total_episodes": len(chosen), "total_steps": steps}
+    metadata.write_text(json.dumps(content))
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "more": (lambda data: record(data, "CartPole-v1", 100, seed=7), r"data changed: (.*) before, (?!\1).* now"),
+    "fewer": (lambda data: keep_episodes(data, [2, 0, 1]), r"data changed: .* before, 3 episodes, \d+ steps, .* now"),
+    "another order": (
+        lambda data: keep_episodes(data, [1, 0, *range(2, open_dataset(data).num_episodes)]),
+        "data changed: other episodes, .* again",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("system", ["bc", "dqn@single"])
+def test_a_run_whose_data_changed_goes_on_with_what_is_there_and_says_so(
+    sets: dict[str, Path], tmp_path: Path, system: str, change: str
+) -> None:
+    data, (changes, sentence) = shutil.copytree(sets["CartPole-v1"], tmp_path / "data"), CHANGES[change]
+    given = {**SMALL, **({"envs_per_actor": 2, "topology.replay.warm_up": 20} if system == "dqn@single" else {})}
+    pappus.train(system, data=data, steps=60, run_dir=tmp_path / "run", **given)
+    changes(data)
+    result = pappus.resume(tmp_path / "run", steps=90)
+    assert result.summary.exit_reason == "steps done" and result.summary.steps == 90
+    assert re.search(sentence, resumed_line(tmp_path / "run"))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert system != "bc" or lines[-1]["replay/size"] == open_dataset(data).num_steps
+
+
+def test_streamed_data_that_changed_is_told_of(sets: dict[str, Path], tmp_path: Path) -> None:
+    data = shutil.copytree(sets["CartPole-v1"], tmp_path / "data")
+    pappus.train("bc", data=data, steps=30, run_dir=tmp_path / "run", **{**SMALL, "topology.memory": "20KiB"})
+    record(data, "CartPole-v1", 100, seed=7)
+    pappus.resume(tmp_path / "run", steps=40)
+    assert "replay: data changed: " in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_run_may_record_into_the_data_that_it_learns_from(sets: dict[str, Path], tmp_path: Path) -> None:
+    data = shutil.copytree(sets["CartPole-v1"], tmp_path / "data")
+    given = {**SMALL, "envs_per_actor": 2, "topology.replay.warm_up": 20}
+    before = open_dataset(data).num_steps
+    given |= {"data": data, "record": data, "data_share": 0.3}
+    pappus.train("dqn", "CartPole-v1", steps=60, run_dir=tmp_path / "run", **given)
+    assert open_dataset(data).num_steps > before
+    assert pappus.resume(tmp_path / "run", steps=120).summary.exit_reason == "steps done"
+    assert "data changed: " in resumed_line(tmp_path / "run")
 
 
 def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Path], tmp_path: Path) -> None:
@@ -181,15 +245,18 @@ def test_the_memory_that_a_refusal_asks_for_is_enough(sets: dict[str, Path], tmp
     train(found[1])
 
 
+@pytest.mark.parametrize("memory", ["", "40KiB"])
 @pytest.mark.parametrize("counted", [5, 5_000])
 def test_metadata_that_count_other_steps_than_the_episodes_have_are_refused(
-    sets: dict[str, Path], tmp_path: Path, counted: int
+    sets: dict[str, Path], tmp_path: Path, counted: int, memory: str
 ) -> None:
     copy = shutil.copytree(sets["CartPole-v1"], tmp_path / "copy")
     metadata = copy / "data" / "metadata.json"
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "total_steps": counted}))
     with pytest.raises(UserError, match=f"steps, but its metadata counts {counted:,}; correct total_steps"):
-        pappus.train("dqn@offline", steps=5, run_dir=tmp_path / "run", data=copy, **SMALL)
+        given = {**SMALL, "data": copy, "topology.memory": memory}
+        pappus.train("dqn@offline", steps=5, run_dir=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
     assert main(["data", "info", str(copy)]) == 1
 
 
