@@ -180,6 +180,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"data_share=0.01 of batch_size=16 leaves one table out": ("dqn", {"data": "", "data_share": 0.01}),
     r"data_share=0.3 means nothing to 'dqn@offline': all its": ("dqn@offline", {"data": "", "data_share": 0.3}),
     r"data_share=0.3 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.3}),
+    r"data_share=0.5 means nothing to 'bc': all its": ("bc", {"data": "", "data_share": 0.5}),
+    r"data_share=0.5 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.5}),
     r"record='x': 'dqn@offline' plays nothing that could be": ("dqn@offline", {"data": "", "record": "x"}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
@@ -205,6 +207,35 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         given = {**given, "data": sets["CartPole-v1"]}
     with pytest.raises(UserError, match=sentence):
         pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+
+
+@pytest.mark.parametrize("given", ["option", "file"])
+@pytest.mark.parametrize(("system", "why"), [("dqn", "there is no --data"), ("bc", "all its batches come from data")])
+def test_a_share_of_data_that_means_nothing_is_refused_on_the_command_line_and_in_a_file(
+    sets: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], system: str, why: str, given: str
+) -> None:
+    (tmp_path / "share.yaml").write_text("data_share: 0.5\n")
+    asked = ["--data-share", "0.5"] if given == "option" else ["--config", str(tmp_path / "share.yaml")]
+    data = ["--data", str(sets["CartPole-v1"])] if system == "bc" else ["--env", "CartPole-v1"]
+    assert main(["train", system, *data, *asked, "--run-dir", str(tmp_path / "run")]) == 2
+    assert f"data_share=0.5 means nothing to '{system}': {why}; leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_share_of_data_that_is_the_usual_one_is_taken_and_may_be_left_out(sets: dict[str, Path]) -> None:
+    given = [configure("dqn", "", {"data": sets["CartPole-v1"], **share}) for share in ({}, {"data_share": 0.5})]
+    assert [config.batch_from_data for config in given] == [config.batch_size // 2 for config in given]
+
+
+def test_a_run_of_an_older_version_that_names_a_share_without_data_goes_on(tmp_path: Path) -> None:
+    run, small = tmp_path / "run", {**SMALL, "envs_per_actor": 2, "topology.replay.warm_up": 20}
+    pappus.train("dqn", "CartPole-v1", steps=40, run_dir=run, **small)
+    written = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(written.replace("data_share: null", "data_share: 0.5"))
+    assert "data_share: 0.5" in (run / "config.yaml").read_text()
+    assert pappus.resume(run, steps=60).summary.exit_reason == "steps done"
+    with pytest.raises(UserError, match=r"data_share=0.5 means nothing to 'dqn'"):
+        pappus.resume(run, steps=80, data_share=0.5)
 
 
 @pytest.mark.parametrize("system", ["dqn@offline", "r2d2@offline"])
