@@ -27,14 +27,13 @@ Scores = list[tuple[int, float]]
 
 
 def scores(run: Path) -> Scores:
-    """The evaluations of a run, in their order; one that began no later than the last says nothing new."""
-    found: Scores = []
+    """The evaluations of a run, in their order. Lines repeat the last one until the next has ended."""
+    found: dict[tuple[float, float], tuple[int, float]] = {}
     for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
-        if "eval/episodic_return" in line:
-            one = (int(line.get("eval/step", line["step"])), float(line["eval/episodic_return"]))
-            if not found or one[1] != found[-1][1]:
-                found.append(one)
-    return found
+        if {"eval/step", "eval/episodic_return"} <= line.keys():
+            began = (line["eval/step"], line["eval/seconds"])
+            found[began] = (int(line["eval/step"]), float(line["eval/episodic_return"]))
+    return list(found.values())
 
 
 def runs(arguments: argparse.Namespace, seed: int, options: dict[str, Any]) -> dict[str, Scores]:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal, TypedDict
 
 AUTO = -(1 << 31)
 """Stands for `auto` where a number is wanted: one that is chosen for the machine."""
+DATA_SHARE = 0.5
+"""The share of batches that comes from data where actors see some, too, and nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -371,8 +373,8 @@ class RunConfig:
     """Gymnasium id, module:id, or module:function that makes an env."""
     data: str = ""
     """Data set to learn from, a folder or a Minari id: @offline, or in online replay beside what actors see."""
-    data_share: float = 0.5
-    """Share of every batch that comes from --data, in systems that have actors, too."""
+    data_share: float | None = None
+    """Share of every batch that comes from --data, in systems that have actors, too; none: 0.5."""
     init_from: str = ""
     """Run directory: begin with the weights of its newest checkpoint."""
     steps: int = 1_000_000
@@ -471,10 +473,19 @@ class RunConfig:
         return self.batch_size or self.steady_actors * self.envs_per_actor // self.learners or 32
 
     @property
+    def mixes_data(self) -> bool:
+        """Whether batches come from data and from actors."""
+        return bool(self.data) and self.topology.uses_data == "beside"
+
+    @property
+    def share_of_data(self) -> float:
+        """`data_share` where batches are mixed, with none decided."""
+        return DATA_SHARE if self.data_share is None else self.data_share
+
+    @property
     def batch_from_data(self) -> int:
         """Items of every batch that come from data, in systems that have actors, too."""
-        beside = self.data and self.topology.uses_data == "beside"
-        return round(self.data_share * self.batch_size) if beside else 0
+        return round(self.share_of_data * self.batch_size) if self.mixes_data else 0
 
     @property
     def steady_actors(self) -> int:
@@ -488,7 +499,7 @@ class Settings(TypedDict, total=False):
 
     algorithm: AlgorithmConfig | Mapping[str, Any]
     data: str | Path
-    data_share: float
+    data_share: float | None
     init_from: str | Path
     steps: int
     seconds: float | None

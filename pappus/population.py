@@ -31,6 +31,7 @@ from pappus.page.folder import RunsFolder
 from pappus.page.serving import served_meanwhile
 from pappus.population_view import PopulationView, Row
 from pappus.run_process import OUTPUT, start_run
+from pappus.settings import load_file
 from pappus.telemetry.files import last_line
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
@@ -84,13 +85,13 @@ class Population:
         except KeyboardInterrupt:
             view.say("pappus: each run saves and stops; Ctrl-C once more kills them")
             self._stop()
-            view.close([], exit_code=130)
+            view.close(self.recorded(), exit_code=130)
             view.say(f"go on with pappus train --resume {self.directory}")
             return 130
         self._write()
         view.update()
         code = self._report_codes()
-        view.close(self.verdict(), exit_code=code)
+        view.close([*self.verdict(), *self.recorded()], exit_code=code)
         return code
 
     def _report_codes(self) -> int:
@@ -171,6 +172,12 @@ class Population:
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
         return [*lines, *self._costs_in_all()]
 
+    def recorded(self) -> list[str]:
+        """What the data sets hold now that members recorded into; what each of them added is in its own output."""
+        configs = [self.directory / member.name / "config.yaml" for member in self.members if member.name in self.codes]
+        folders = dict.fromkeys(load_file(path).get("record") for path in configs if path.is_file())
+        return [_totals(Path(folder)) for folder in folders if folder and _is_set(Path(folder))]
+
     def _costs_in_all(self) -> list[str]:
         """What all that have ended cost together, where that is more than one."""
         costs = [known["cost"] for member in self.members if (known := self.summary(member)).get("cost")]
@@ -242,6 +249,18 @@ def _costs(costs: Sequence[dict[str, Any]], together: Callable[[list[float]], fl
     found = {name: [cost[name] for cost in costs if name in cost] for name in ("core_hours", "money")}
     amounts = [f"{together(values):.3g} {name.replace('_', ' ')}" for name, values in found.items() if values]
     return [" and ".join(amounts)] if amounts else []
+
+
+def _is_set(folder: Path) -> bool:
+    return (folder / "data" / "metadata.json").is_file()
+
+
+def _totals(folder: Path) -> str:
+    """`recorded: 318 episodes, 20,018 steps are in cart now`."""
+    from pappus.data.metadata import raw_metadata
+
+    known = raw_metadata(folder / "data")
+    return f"recorded: {known['total_episodes']:,} episodes, {known['total_steps']:,} steps are in {folder} now"
 
 
 def _stop_waiting(number: signal.Signals) -> None:

@@ -392,6 +392,8 @@ def saved_config(
         check_trust(source, system_asked(str(content.get("system", ""))))
     found = system or find_system(str(content.get("system", "")))
     config = override(found.defaults, content, str(path))
+    if not config.mixes_data:  # runs of older versions name a share without data
+        config = replace(config, data_share=None)
     if not trust:
         check_trust(source, asked_by(config, found.defaults, (*without, *(["system"] if system else []))))
     return found, config

@@ -124,15 +124,16 @@ def _validate_data(config: RunConfig) -> None:
             f"data={config.data!r}: {name!r} learns from what its actors see; use a system @offline, or one with "
             "replay such as apex-dqn, dqn or td3"
         )
-    if config.data_share != RunConfig.data_share and (uses == "only" or not config.data):
+    if config.data_share is not None and not config.mixes_data:
         why = "all its batches come from data" if uses == "only" else "there is no --data"
         raise UserError(f"data_share={config.data_share} means nothing to {name!r}: {why}; leave it out")
-    if not 0 < config.data_share < 1:
-        raise UserError(f"data_share={config.data_share} must lie between 0 and 1; for data alone use @offline")
-    if uses == "beside" and config.data and not 0 < config.batch_from_data < config.batch_size:
+    share = config.share_of_data
+    if not 0 < share < 1:
+        raise UserError(f"data_share={share} must lie between 0 and 1; for data alone use @offline")
+    if config.mixes_data and not 0 < config.batch_from_data < config.batch_size:
         raise UserError(
-            f"data_share={config.data_share} of batch_size={config.batch_size} leaves one table out; use a larger "
-            "batch, or another share"
+            f"data_share={share} of batch_size={config.batch_size} leaves one table out; use a larger batch, or "
+            "another share"
         )
 
 

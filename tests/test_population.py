@@ -18,6 +18,7 @@ from pappus.cli import main
 from pappus.commands.configs import config_of_words
 from pappus.commands.population import settled
 from pappus.config import PageConfig
+from pappus.data.dataset import open_dataset
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member, members_of, seeds_of, varied_by
 from pappus.ops.intervals import interval
@@ -145,6 +146,17 @@ def test_runs_are_whole_and_a_second_time_nothing_is_left_to_do(
     before = (directory / "seed-1" / "summary.json").stat().st_mtime_ns
     assert main(["train", "--resume", str(directory)]) == 0
     assert (directory / "seed-1" / "summary.json").stat().st_mtime_ns == before
+
+
+def test_what_all_members_wrote_into_one_data_set_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    words = ["--steps", "64", "--seeds", "1..2", "--run-dir", str(tmp_path / "all"), "--record", str(data)]
+    assert main(["train", *INLINE, *words]) == 0
+    shown, known = " ".join(capsys.readouterr().out.split()), open_dataset(data)
+    assert shown.count("recorded") == 1
+    assert f"recorded: {known.num_episodes} episodes, {known.num_steps} steps are in {data} now" in shown
 
 
 def test_a_member_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_path: Path) -> None:

@@ -93,8 +93,11 @@ class ArrowFiles:
         return {name: _one(table.column(name)) for name in names or table.column_names}
 
     def _table(self, file: str, names: list[str] | None) -> Any:
-        with open(file, "rb") as opened:  # faster than pyarrow's own ways, which hand every read to a thread
-            source = self._pa.BufferReader(opened.read())
+        if names:  # only their pages are read: the others may be of pictures
+            source = self._pa.memory_map(file)
+        else:
+            with open(file, "rb") as opened:  # faster than pyarrow's own ways, which hand every read to a thread
+                source = self._pa.BufferReader(opened.read())
         if self._format == "parquet":
             return self._pa.parquet.ParquetFile(source).read(columns=names, use_threads=False)
         return self._pa.ipc.open_file(source).read_all()

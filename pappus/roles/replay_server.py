@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pappus.core import Waitable
+from pappus.data.identity import what_changed
 from pappus.errors import PappusError
 from pappus.replay.service.checkpoint import digest_of, load
 from pappus.replay.service.retention import remove_own, write_own
@@ -122,11 +123,12 @@ class ReplayServer(Role):
 class DataTableServer(ReplayServer):
     """Holds a table that readers fill from a data set. Its checkpoints have no rows: readers read those again, in the
     same order. When all `items` are in, the table goes on as it stood: same priorities, same random numbers. Where
-    data is streamed (`items` is 0), it begins with new data."""
+    data is streamed (`items` is 0), or is no longer what it was, it begins anew."""
 
-    def __init__(self, name: str, host: ReplayHost, items: int) -> None:
+    def __init__(self, name: str, host: ReplayHost, items: int, data: dict[str, Any]) -> None:
+        """`data`: its `identity_of`."""
         super().__init__(name, host, None)
-        self._items = items
+        self._items, self._data = items, data
         self._drawing: Nest = None
         """What to continue with when all items are in."""
 
@@ -148,7 +150,13 @@ class DataTableServer(ReplayServer):
         with self._host.service.standing_still() as tables:
             (table,) = tables.values()
             whole = self._items > 0 and table.size == self._items and self._drawing is None
-            return {"drawing": table.drawing() if whole else self._drawing}
+            return {"drawing": table.drawing() if whole else self._drawing, "data": self._data}
 
     def load(self, state: Nest) -> None:
-        self._drawing = state["drawing"] if self._items else None
+        """Continue with the drawing of a checkpoint, unless it was from other data: places and priorities are those of
+        its items."""
+        self.lost = what_changed(state.get("data"), self._data)
+        if self.lost:
+            self.metrics.event(f"{self.lost}; its table begins anew")
+        elif self._items:
+            self._drawing = state["drawing"]

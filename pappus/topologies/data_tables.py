@@ -12,20 +12,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import optree
 
 from pappus.config import ReplayConfig
 from pappus.core import ItemSink, ItemSource
 from pappus.data.checks import check_steps
-from pappus.data.dataset import Dataset, open_dataset
+from pappus.data.dataset import open_dataset
 from pappus.data.episode import Episode
-from pappus.data.facts import best_episodes, episode_facts
+from pappus.data.facts import Facts, best_episodes, episode_facts
+from pappus.data.identity import identity_of
 from pappus.data.reading import for_ever, once, shown
 from pappus.edges.edge import PortRef
 from pappus.edges.replay import ReplayEdge
 from pappus.errors import UserError
-from pappus.experience import Experience, Transitions
+from pappus.experience import Experience
 from pappus.kinds import READER, REPLAY
 from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.recording.logged import Logged, items_of
@@ -61,6 +63,8 @@ class DataTable:
     readers: int
     lanes: int
     """Episodes that one reader plays side by side."""
+    identity: dict[str, Any]
+    """What tells these episodes from others."""
 
 
 def data_table(
@@ -69,8 +73,10 @@ def data_table(
 ) -> DataTable:
     """The table number `index` of a run, for its data."""
     dataset, experience = open_dataset(run.config.data), off_policy(run.algorithm).experience
-    episodes = best_episodes(dataset, best)
-    items, rows = _size(dataset, episodes, experience)
+    all_facts, episodes = episode_facts(dataset), best_episodes(dataset, best)
+    check_steps(dataset, int(all_facts.lengths.sum()))
+    facts = Facts(*(column[episodes] for column in all_facts))
+    items, rows = _size(facts, experience)
     layout, limit = layout_for(run.env_spec, Logged(experience), run.state_spec), memory_limit(memory)
     row_bytes = sum(column.nbytes for column in layout.signature.values())
     lane_rows = 2 * CHUNK_LENGTH * (2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH))
@@ -84,14 +90,13 @@ def data_table(
     warm_up = min(config.warm_up or max(1, capacity // 2), capacity)
     table = layout.table(dataclasses.replace(config, capacity=capacity, warm_up=warm_up), batch_size)
     if fits:
-        check_steps(dataset, int(episode_facts(dataset).lengths.sum()))
         table = dataclasses.replace(table, rate_limiter=min_size(items))
     spec = ReplaySpec(
         layout, table, math.ceil(capacity * rows / items) + readers * lanes * lane_rows, batch_size,
         config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
         private_socket(f"{run.directory} data {index}"),
     )
-    return DataTable(spec, episodes, items if fits else 0, readers, lanes)
+    return DataTable(spec, episodes, items if fits else 0, readers, lanes, identity_of(facts, items))
 
 
 def _room(limit: int, lanes: int, lane_bytes: float, item_bytes: float, batch: int) -> int:
@@ -106,13 +111,10 @@ def _room(limit: int, lanes: int, lane_bytes: float, item_bytes: float, batch: i
     return room
 
 
-def _size(dataset: Dataset, episodes: Array, experience: Experience) -> tuple[int, int]:
-    """Items and rows of these episodes. Transitions of all of them can be counted without a look at one."""
-    if isinstance(experience, Transitions) and len(episodes) == dataset.num_episodes:
-        return dataset.num_steps, dataset.num_steps + dataset.num_episodes
-    facts = episode_facts(dataset)
-    lengths, terminated = facts.lengths[episodes], facts.terminated[episodes]
-    return int(items_of(experience, lengths, terminated).sum()), int(lengths.sum() + len(lengths))
+def _size(facts: Facts, experience: Experience) -> tuple[int, int]:
+    """Items and rows of episodes."""
+    items = items_of(experience, facts.lengths, facts.terminated)
+    return int(items.sum()), int(facts.lengths.sum() + len(facts.lengths))
 
 
 def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index: int, sink: ItemSink) -> DataReader:
@@ -132,9 +134,9 @@ def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index:
 
 
 def build_table_server(
-    name: str, incarnation: int, host: ReplayHost, items: int, index: int = 0
+    name: str, incarnation: int, host: ReplayHost, table: DataTable, index: int = 0
 ) -> DataTableServer:
-    return DataTableServer(name, host, items)
+    return DataTableServer(name, host, table.items, table.identity)
 
 
 def add_data(program: Program, run: Run, config: ReplayConfig, prefetch: int) -> PortRef[ItemSource] | None:
@@ -147,7 +149,7 @@ def add_data(program: Program, run: Run, config: ReplayConfig, prefetch: int) ->
     table = data_table(run, config, "", 1.0, 1, prefetch, size, index=1)
     replay = program.connect(ReplayEdge("data", table.spec))
     program.add(READER, build_reader, index=0, run=run, table=table, sink=replay.sink(table.lanes))
-    program.add(REPLAY, build_table_server, index=1, durable=True, host=replay.host(), items=table.items)
+    program.add(REPLAY, build_table_server, index=1, durable=True, host=replay.host(), table=table)
     return replay.source()
 
 

@@ -117,7 +117,7 @@ def offline(run: Run) -> Program:
 
     for i in range(table.readers):
         program.add(READER, build_reader, index=i, run=run, table=table, sink=replay.sink(table.lanes))
-    program.add(REPLAY, build_table_server, durable=True, host=replay.host(), items=table.items)
+    program.add(REPLAY, build_table_server, durable=True, host=replay.host(), table=table)
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=None, keeps_rows=topology.replay.keep_on_device,

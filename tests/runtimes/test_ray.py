@@ -16,6 +16,7 @@ import trustme
 import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
 from pappus.core import Waitable, WeightsReader, WeightsWriter
+from pappus.data.dataset import open_dataset
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import RoleDied, UserError
 from pappus.kinds import ACTOR, RoleKind
@@ -148,6 +149,26 @@ def test_a_run_whose_nodes_have_certificates_is_encrypted_between_them(
         cluster={"resources": {"actor": "CPU=1,far=1"}, **{name: str(tmp_path / name) for name in files}},
     )
     assert result.summary.exit_reason == "steps done" and not places["actor-0"] & places["learner"]
+
+
+def test_what_actors_on_other_nodes_did_is_recorded_and_learned_from_on_other_nodes(
+    cluster: Any, tmp_path: Path, places: dict[str, set[str]]
+) -> None:
+    given: dict[str, Any] = {"runtime": "ray", "evaluation": {"episodes": 1}, "network.hidden_sizes": (8,)}
+    recorded = pappus.train(
+        "apex-dqn", "CartPole-v1", {**given, "topology.replay.warm_up": 200}, steps=600, record=tmp_path / "data",
+        run_dir=tmp_path / "online", cluster={"resources": {"actor": "CPU=1,far=1"}},
+    )
+    data = open_dataset(tmp_path / "data")
+    assert recorded.summary.exit_reason == "steps done" and data.num_steps > 200
+    learned = pappus.train(
+        "dqn@offline", "", {**given, "batch_size": 16}, data=tmp_path / "data", steps=50, run_dir=tmp_path / "offline",
+        cluster={"resources": {"reader": "CPU=1,far=1"}},
+    )
+    assert (learned.summary.steps, learned.summary.env) == (50, "CartPole-v1")
+    assert learned.summary.eval_return is not None
+    assert f"reader-0: read {data.num_steps:,} steps" in (tmp_path / "offline" / "log.txt").read_text()
+    assert not (places["actor-0"] | places["reader-0"]) & places["learner"]
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,69 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert "read again" not in (tmp_path / "parts" / "log.txt").read_text()
 
 
+def resumed_line(run: Path) -> str:
+    return next(line for line in (run / "log.txt").read_text().splitlines() if "resumed: " in line)
+
+
+def keep_episodes(data: Path, chosen: list[int]) -> None:
+    """Leave only these episodes in a data set, in this order."""
+    import h5py
+
+    file, metadata = data / "data" / "main_data.hdf5", data / "data" / "metadata.json"
+    with h5py.File(file, "r") as old, h5py.File(data / "new", "w") as new:
+        for number, of in enumerate(chosen):
+            old.copy(f"episode_{of}", new, f"episode_{number}")
+        steps = sum(len(episode["rewards"]) for episode in new.values())
+    (data / "new").rename(file)
+    content = {**json.loads(metadata.read_text()), "total_episodes": len(chosen), "total_steps": steps}
+    metadata.write_text(json.dumps(content))
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "more": (lambda data: record(data, "CartPole-v1", 100, seed=7), r"data changed: (.*) before, (?!\1).* now"),
+    "fewer": (lambda data: keep_episodes(data, [2, 0, 1]), r"data changed: .* before, 3 episodes, \d+ steps, .* now"),
+    "another order": (
+        lambda data: keep_episodes(data, [1, 0, *range(2, open_dataset(data).num_episodes)]),
+        "data changed: other episodes, .* again",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("system", ["bc", "dqn@single"])
+def test_a_run_whose_data_changed_goes_on_with_what_is_there_and_says_so(
+    sets: dict[str, Path], tmp_path: Path, system: str, change: str
+) -> None:
+    data, (changes, sentence) = shutil.copytree(sets["CartPole-v1"], tmp_path / "data"), CHANGES[change]
+    given = {**SMALL, **({"envs_per_actor": 2, "topology.replay.warm_up": 20} if system == "dqn@single" else {})}
+    pappus.train(system, data=data, steps=60, run_dir=tmp_path / "run", **given)
+    changes(data)
+    result = pappus.resume(tmp_path / "run", steps=90)
+    assert result.summary.exit_reason == "steps done" and result.summary.steps == 90
+    assert re.search(sentence, resumed_line(tmp_path / "run"))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert system != "bc" or lines[-1]["replay/size"] == open_dataset(data).num_steps
+
+
+def test_streamed_data_that_changed_is_told_of(sets: dict[str, Path], tmp_path: Path) -> None:
+    data = shutil.copytree(sets["CartPole-v1"], tmp_path / "data")
+    pappus.train("bc", data=data, steps=30, run_dir=tmp_path / "run", **{**SMALL, "topology.memory": "20KiB"})
+    record(data, "CartPole-v1", 100, seed=7)
+    pappus.resume(tmp_path / "run", steps=40)
+    assert "replay: data changed: " in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_run_may_record_into_the_data_that_it_learns_from(sets: dict[str, Path], tmp_path: Path) -> None:
+    data = shutil.copytree(sets["CartPole-v1"], tmp_path / "data")
+    given = {**SMALL, "envs_per_actor": 2, "topology.replay.warm_up": 20}
+    before = open_dataset(data).num_steps
+    given |= {"data": data, "record": data, "data_share": 0.3}
+    pappus.train("dqn", "CartPole-v1", steps=60, run_dir=tmp_path / "run", **given)
+    assert open_dataset(data).num_steps > before
+    assert pappus.resume(tmp_path / "run", steps=120).summary.exit_reason == "steps done"
+    assert "data changed: " in resumed_line(tmp_path / "run")
+
+
 def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Path], tmp_path: Path) -> None:
     given = {**SMALL, "data": sets["CartPole-v1"]}
     pappus.train("dqn@offline", steps=20, run_dir=tmp_path / "one", **given)
@@ -116,6 +180,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"data_share=0.01 of batch_size=16 leaves one table out": ("dqn", {"data": "", "data_share": 0.01}),
     r"data_share=0.3 means nothing to 'dqn@offline': all its": ("dqn@offline", {"data": "", "data_share": 0.3}),
     r"data_share=0.3 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.3}),
+    r"data_share=0.5 means nothing to 'bc': all its": ("bc", {"data": "", "data_share": 0.5}),
+    r"data_share=0.5 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.5}),
     r"record='x': 'dqn@offline' plays nothing that could be": ("dqn@offline", {"data": "", "record": "x"}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
@@ -141,6 +207,35 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         given = {**given, "data": sets["CartPole-v1"]}
     with pytest.raises(UserError, match=sentence):
         pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+
+
+@pytest.mark.parametrize("given", ["option", "file"])
+@pytest.mark.parametrize(("system", "why"), [("dqn", "there is no --data"), ("bc", "all its batches come from data")])
+def test_a_share_of_data_that_means_nothing_is_refused_on_the_command_line_and_in_a_file(
+    sets: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], system: str, why: str, given: str
+) -> None:
+    (tmp_path / "share.yaml").write_text("data_share: 0.5\n")
+    asked = ["--data-share", "0.5"] if given == "option" else ["--config", str(tmp_path / "share.yaml")]
+    data = ["--data", str(sets["CartPole-v1"])] if system == "bc" else ["--env", "CartPole-v1"]
+    assert main(["train", system, *data, *asked, "--run-dir", str(tmp_path / "run")]) == 2
+    assert f"data_share=0.5 means nothing to '{system}': {why}; leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_share_of_data_that_is_the_usual_one_is_taken_and_may_be_left_out(sets: dict[str, Path]) -> None:
+    given = [configure("dqn", "", {"data": sets["CartPole-v1"], **share}) for share in ({}, {"data_share": 0.5})]
+    assert [config.batch_from_data for config in given] == [config.batch_size // 2 for config in given]
+
+
+def test_a_run_of_an_older_version_that_names_a_share_without_data_goes_on(tmp_path: Path) -> None:
+    run, small = tmp_path / "run", {**SMALL, "envs_per_actor": 2, "topology.replay.warm_up": 20}
+    pappus.train("dqn", "CartPole-v1", steps=40, run_dir=run, **small)
+    written = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(written.replace("data_share: null", "data_share: 0.5"))
+    assert "data_share: 0.5" in (run / "config.yaml").read_text()
+    assert pappus.resume(run, steps=60).summary.exit_reason == "steps done"
+    with pytest.raises(UserError, match=r"data_share=0.5 means nothing to 'dqn'"):
+        pappus.resume(run, steps=80, data_share=0.5)
 
 
 @pytest.mark.parametrize("system", ["dqn@offline", "r2d2@offline"])
@@ -181,15 +276,18 @@ def test_the_memory_that_a_refusal_asks_for_is_enough(sets: dict[str, Path], tmp
     train(found[1])
 
 
+@pytest.mark.parametrize("memory", ["", "40KiB"])
 @pytest.mark.parametrize("counted", [5, 5_000])
 def test_metadata_that_count_other_steps_than_the_episodes_have_are_refused(
-    sets: dict[str, Path], tmp_path: Path, counted: int
+    sets: dict[str, Path], tmp_path: Path, counted: int, memory: str
 ) -> None:
     copy = shutil.copytree(sets["CartPole-v1"], tmp_path / "copy")
     metadata = copy / "data" / "metadata.json"
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "total_steps": counted}))
     with pytest.raises(UserError, match=f"steps, but its metadata counts {counted:,}; correct total_steps"):
-        pappus.train("dqn@offline", steps=5, run_dir=tmp_path / "run", data=copy, **SMALL)
+        given = {**SMALL, "data": copy, "topology.memory": memory}
+        pappus.train("dqn@offline", steps=5, run_dir=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
     assert main(["data", "info", str(copy)]) == 1
 
 
