@@ -72,9 +72,21 @@ def evaluator_steals(case: Case) -> Finding | None:
     told = f"the evaluator uses {cpu:.1f} cores, and {case.busiest.name} waits {percent(case.busiest.queued)} for one"
     if case.config.inline:
         told = f"the evaluator has the only thread for {percent(busy)} of the time"
-    gain = promised(speed_without(taken * (1 - 1 / times)))
+    gain = promised(max(speed_without(taken * (1 - 1 / times)), _with_cores(case, cpu, cpu / times)))
     change = Change(tuple(options), gain, f"{times} times fewer evaluations") if options else None
     return Finding("evaluator", "evaluations take a core that training needs", (told, cores_needed(case)), change)
+
+
+def _with_cores(case: Case, taken: float, then: float) -> float:
+    """How much faster the roles may be when something beside them takes so many cores then, and no longer so many as
+    now. Who waits for a role that waits for a core gains, too, which shares of time do not show."""
+    if case.config.inline:
+        return 1.0
+    loads = [load_of(stage) for stage in case.stages]
+    before, after = (
+        possible_speed(loads, max(0.1, case.machine.capacity - cores), case.takes_turns) for cores in (taken, then)
+    )
+    return after / max(1.0, before)
 
 
 def checkpoints_stall(case: Case) -> Finding | None:

@@ -231,12 +231,20 @@ def test_one_thread_is_left_only_where_the_shares_say_that_it_pays():
     assert diagnosis(*balanced, system="ppo", runtime="auto").change is None, "actor and learner take turns"
 
 
+EVERY_1000 = {"evaluation.every_steps": 1000}
+
+
 def test_an_evaluator_that_steals_a_core_is_asked_less_often():
     shares = [view("actor-0", 0.6, queued=0.35, waits={}), view("learner", 0.55, queued=0.35, waits={"unrolls": 0.1})]
-    found = diagnosis(*shares, view("evaluator", 0.8), **{"evaluation.every_steps": 1000})
+    found = diagnosis(*shares, view("evaluator", 0.8), **EVERY_1000)
     assert found.top.what == "evaluator" and found.change is not None
     assert found.change.options == (("evaluation.every-steps", "16000"),)
-    assert found.change.gain == pytest.approx(1 + 0.8 * (1 / (1 - 0.35 * 15 / 16) - 1), rel=0.01)
+    before, after = (0.6 + 0.55) / (2 - 0.8), 0.6  # of the time: what the other cores need, then what the actor needs
+    assert found.change.gain == pytest.approx(1 + 0.8 * (before / after - 1), rel=0.01)
+    waits = view("actor-0", 0.2, queued=0.35, waits={"unrolls slots": 0.45})
+    little = diagnosis(waits, view("learner", 0.3, waits={"unrolls": 0.7}), view("evaluator", 0.8), **EVERY_1000)
+    assert little.change is not None and little.change.gain is not None
+    assert little.change.gain == pytest.approx(1 + 0.8 * (1 / (1 - 0.35 * 15 / 16) - 1), rel=0.01), "of its own waits"
 
 
 def test_checkpoints_that_stall_are_written_less_often():
