@@ -201,6 +201,9 @@ PRESETS: tuple[Preset, ...] = (
         "checkpoint.every_seconds": 300,
     }),
     Preset(("td3-bc@*", "rebrac@*", "iql@*", "awac@*", "cql@*"), "Pendulum-*", {"algorithm.reward_scale": 0.1}),
+    # The conservative term grows with values, the squared error with their square: a tenth of the rewards takes a tenth
+    # of the paper's α. With all of it the policy stays at what the data earned.
+    Preset(("cql@*",), "Pendulum-*", {"algorithm.alpha": 0.5}),
     # Steps from data are updates, whatever an env takes online.
     Preset(ONLINE_FIRST, "*", {"steps": 100_000, "evaluation.every_steps": 0}),
     # Several steps of others' actions are not worth what the greedy policy would get: the bootstrap comes after one. A
