@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypedDict
 
 AUTO = -(1 << 31)
-"""Stands for `auto` where a number is wanted: one that is chosen for the machine."""
+"""Stands for `auto` as a number: a value chosen for the machine."""
 DATA_SHARE = 0.5
-"""The share of batches that comes from data where actors see some, too, and nothing is said."""
+"""The default share of batches that comes from data, in systems that also have actors."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class AtariOptions:
     clip_rewards: bool = True
     """Rewards clipped to [-1, 1] for the learner; returns are always reported raw."""
     frame_skip: int = 4
-    """Emulator frames per action, with the maximum of the last two shown."""
+    """Emulator frames per action; the observation is the maximum of the last two."""
     frame_stack: int = 4
-    """Newest frames that the network sees at once; each is stored and sent once."""
+    """Newest frames that the network stacks; each is stored and sent once."""
     noop_max: int = 30
-    """Up to this many no-op actions at the start of a game."""
+    """Maximum number of no-op actions at the start of a game."""
     screen_size: int = 84
-    """Side of the gray picture in pixels."""
+    """Side of the grayscale image in pixels."""
     full_action_space: bool = False
     """All 18 actions instead of the game's own."""
     max_frames: int = 108_000
@@ -39,130 +39,130 @@ class AtariOptions:
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """How envs are made."""
+    """Creation of envs."""
 
     backend: str = "auto"
     """auto, gymnasium, ale, envpool, an installed one, or module:name. auto: ale-py for ALE/*, else Gymnasium."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments for the env's constructor; on the command line NAME VALUE pairs, values in YAML."""
     last_inputs: bool = False
-    """Show the network its last action and reward, too (R2D2)."""
+    """Also give the network its last action and reward (R2D2)."""
     threads: int = 0
-    """Threads that step the envs of an actor. Those of ale and envpool: 0 is its share of the cores. Those that
-    Gymnasium makes one by one: 0 is none beside its own; more help only envs that wait for something outside, and these
-    envs must not share state. A vector env of your own has its own way."""
+    """Threads that step the envs of an actor. ale and envpool: 0 is the actor's share of the cores. Single Gymnasium
+    envs: 0 is no extra thread; more threads help only envs that wait for something external and share no state. Your
+    own vector env may ignore this."""
     metrics: tuple[str, ...] = ()
-    """Keys of the envs' infos that are metrics, too, such as `is_success`; those in info["metrics"] always are."""
+    """Keys of the envs' infos to report as metrics, such as `is_success`, besides those in info["metrics"]."""
     step_timeout: float = 0.0
-    """Seconds after which a step (of all envs of an actor, resets included) that has not ended hangs, and the actor's
-    process is replaced; 0: when --supervision.hang-seconds says so."""
+    """Timeout in seconds for a step (of all envs of an actor, including resets); then the actor's process is replaced.
+    0: --supervision.hang-seconds applies."""
     atari: AtariOptions = AtariOptions()
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Which network; `auto` chooses from the observation."""
+    """The network; `auto` chooses by the observation."""
 
     torso: Literal["auto", "mlp", "nature", "minatar", "impala-deep"] = "auto"
-    """auto: nature for pictures, minatar for grids of flags, mlp for everything else."""
+    """auto: nature for images, minatar for binary grids, mlp otherwise."""
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Units of each layer of the MLP; an observation that is a single picture has its CNN and no MLP."""
+    """Units of each layer of the MLP; a single image uses only its CNN."""
     activation: Literal["relu", "tanh"] = "relu"
-    """What follows each layer of the MLP; the CNNs use relu, as their papers do."""
+    """Activation of the MLP; the CNNs use relu, as in their papers."""
     core: Literal["none", "lstm", "gru"] = "none"
-    """Memory between torso and heads (also as --core)."""
+    """Recurrent core between torso and heads (also as --core)."""
     core_size: int = 64
-    """Units of the memory."""
+    """Units of the recurrent core."""
     layer_norm: bool = False
-    """Layer normalisation before every activation of MLP and CNN (PQN), of continuous control in critics and CNN alone;
+    """Layer normalisation before every activation of MLP and CNN (PQN); for continuous control only in critics and CNN;
     impala-deep has none."""
     normalize: bool = False
-    """Observations that are no pictures get mean 0 and deviation 1, by running moments that the learner keeps."""
+    """Normalise observations other than images to mean 0 and deviation 1, with running moments kept by the learner."""
     deviation: Literal["free", "predicted"] = "free"
-    """Of continuous policies: one for all states, a parameter of its own, or an output of the network."""
+    """Deviation of continuous policies: free: one parameter for all states; predicted: an output of the network."""
     factory: str = ""
-    """A network of your own: module:function of (EnvSpec, NetworkConfig) → nn.Module."""
+    """Your own network: module:function of (EnvSpec, NetworkConfig) → nn.Module."""
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How gradients become weights."""
+    """The optimizer."""
 
     name: Literal["adam", "radam", "rmsprop", "adagrad"] = "adam"
-    """RMSProp is the papers' choice for IMPALA and Ape-X on Atari, AdaGrad that of Gorila, RAdam that of PQN."""
+    """Optimizer. Papers use RMSProp for IMPALA and Ape-X on Atari, AdaGrad for Gorila, RAdam for PQN."""
     learning_rate: float = 1e-3
-    """Step size at the start."""
+    """Initial step size."""
     anneal: bool = True
-    """Fall linearly to zero over --steps."""
+    """Anneal the step size linearly to 0 over --steps."""
     decay: float = 0.999
     """Decay of RMSProp's squared-gradient average, or Adam's second beta."""
     momentum: float = 0.9
     """Momentum of RMSProp, or Adam's first beta."""
     centered: bool = False
-    """RMSProp divides by the variance of the gradient and not by its square (Ape-X)."""
+    """RMSProp divides by the variance of the gradient, not by its second moment (Ape-X)."""
     epsilon: float = 1e-5
     """Added to the denominator."""
     clip_norm: float = 40.0
-    """Gradients are scaled down to this global norm."""
+    """Gradients are clipped to this global norm."""
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Greedy evaluation, apart from training."""
+    """Greedy evaluation, independent of training."""
 
     episodes: int = 20
     """Episodes per evaluation."""
     max_seconds: float = 600.0
-    """An evaluation that takes longer is given up."""
+    """An evaluation that takes longer is aborted."""
     every_steps: int = 0
-    """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target), offline ten
-    times in a run. A number beyond --steps leaves only the last one."""
+    """Env steps between evaluations; 0: only at the end (and to confirm a target), @offline ten times per run. A number
+    above --steps leaves only the last one."""
     at_steps: tuple[int, ...] = ()
-    """Evaluate once when each of these numbers of env steps was trained on, too."""
+    """Also evaluate once at each of these numbers of env steps."""
     every_seconds: float = 0.0
-    """Evaluate each time so many seconds have passed since the first env step, which is evaluated, too; 0: never."""
+    """Seconds between evaluations by the clock, the first at the first env step; 0: never."""
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What survives."""
+    """Checkpoints."""
 
     every_seconds: float = 60.0
     """Seconds between checkpoints; one is always written at the end."""
     keep_last: int = 3
-    """Checkpoints kept, beside the best."""
+    """Newest checkpoints to keep, besides the best."""
 
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """What happens when the disk fails."""
+    """Handling of storage failures."""
 
     on_failure: Literal["go-on", "stop"] = "go-on"
     """What to do when metrics, logs, events or checkpoints cannot be written (also as --on-storage-failure). go-on:
-    train on, keep what fits into memory, and try again. stop: save where that is possible, and end the run."""
+    continue, buffer what fits into memory, and retry. stop: save if possible, and end the run."""
     fallback_dir: str = ""
-    """Where checkpoints go that cannot be written to the run directory (also as --fallback-dir): a folder on another
-    disk, where the run gets a directory of its own that can be resumed; empty: nowhere, they are tried again later."""
+    """A folder on another disk for checkpoints that cannot be written to the run directory (also as --fallback-dir).
+    The run gets its own directory there, which can be resumed; empty: none, writing is retried later."""
 
 
 @dataclass(frozen=True)
 class SupervisionConfig:
-    """What happens when parts die."""
+    """Handling of processes that die or hang."""
 
     max_deaths_in_a_row: int = 5
-    """Restarts of one process with neither progress nor a minute's life between its deaths; the next death ends the
-    run. Only a checkpoint is progress of a process whose state checkpoints hold."""
+    """Restarts of one process with neither progress nor a minute of uptime between its deaths; the next death ends the
+    run. For a process whose state is in checkpoints, only a checkpoint is progress."""
     hang_seconds: float = 30.0
-    """A role that gives no sign of life for so long, and for 20 times its longest silence before, hangs: its process is
-    killed and replaced as if it had died; 0: never."""
+    """A role that has been silent for this many seconds, and for 20 times its longest silence before, hangs: its
+    process is killed and handled as dead; 0: never."""
     stall_seconds: float = 5.0
-    """When nothing moves for so long, and for twice the longest pause before, log and view say who waits for whom, and
-    where the one is that all wait for; 0: never."""
+    """After this many seconds without an env step or update, and twice the longest pause before, log and view report
+    who waits for whom, and where the role is stuck that blocks the others; 0: never."""
     stop_seconds: float = 5.0
-    """A role that has not stopped after so long is killed."""
+    """A role that has not stopped after this many seconds is killed."""
     grace_seconds: float = 15.0
-    """After Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 the run ends within so long, saved or not: give tables that take minutes
-    to write more, and a machine that is taken away sooner less."""
+    """Seconds within which the run ends after Ctrl-C, SIGTERM, SIGHUP or SIGUSR1, saved or not: increase it for tables
+    that take minutes to write, decrease it if preemption leaves less time."""
 
     @property
     def saving_seconds(self) -> float:
@@ -172,60 +172,60 @@ class SupervisionConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Where the ray runtime runs, and what roles get there. Roles are named by their kind, such as `actor`."""
+    """The Ray cluster, and the resources of roles. Roles are named by their kind, such as `actor`."""
 
     address: str = ""
     """A running Ray cluster (also as --address): HOST:PORT, or `auto` for this machine's; empty: one for this run."""
     strategy: Literal["PACK", "SPREAD"] = "PACK"
-    """PACK: roles on as few nodes as they fit on. SPREAD: on as many as there are."""
+    """PACK: roles on as few nodes as possible. SPREAD: on as many as possible."""
     placement: dict[str, str] = field(default_factory=dict)
     """The same for some kinds of roles, as ROLE STRATEGY pairs: `--cluster.placement actor SPREAD`."""
     resources: dict[str, str] = field(default_factory=dict)
-    """What a role reserves, as ROLE AMOUNTS pairs: `--cluster.resources learner CPU=4,GPU=1,memory=8GiB`. Whatever a
-    node was started with can be asked for. Without: one CPU for each process, and a GPU for a learner on cuda."""
+    """Resources that a role reserves, as ROLE AMOUNTS pairs: `--cluster.resources learner CPU=4,GPU=1,memory=8GiB`.
+    Custom resources of nodes work too. Default: one CPU per process, and a GPU for a learner on cuda."""
     fewest_actors: int = 0
-    """With --actors 4..64 this is 4: so many must fit at the start, and the rest comes and goes with nodes. 0: all."""
+    """With --actors 4..64 this is 4: these must fit at the start; the others come and go with nodes. 0: all."""
     patience: float = 25.0
-    """Seconds to wait for what others hold at the start; what no node has is refused at once."""
+    """Seconds to wait at the start for resources that others hold; resources that no node has are refused at once."""
     certificate: str = ""
-    """TLS between nodes: a node's certificate chain (PEM), which names its address. The file lies at the same path on
-    every node, and so do the next two."""
+    """TLS between nodes: a node's certificate chain (PEM), which names its address. This file and the next two have the
+    same paths on every node."""
     key: str = ""
     """TLS between nodes: the certificate's private key (PEM)."""
     authority: str = ""
-    """TLS between nodes: who must have signed the certificates of all nodes (PEM)."""
+    """TLS between nodes: the authority that signed the certificates of all nodes (PEM)."""
 
 
 @dataclass(frozen=True)
 class HooksConfig:
-    """Who sees the run while it goes on, each in a thread beside it."""
+    """Callbacks and loggers, each in its own thread."""
 
     callbacks: tuple[str, ...] = ()
     """Callbacks, each as module:name (also as --callback, which may be repeated)."""
     loggers: tuple[str, ...] = ("tensorboard",)
-    """Where metrics go beside metrics.jsonl (also as --log, which may be repeated): tensorboard, csv, parquet, wandb,
-    mlflow, trackio, your own as module:name, or none."""
+    """Loggers besides metrics.jsonl (also as --log, which may be repeated): tensorboard, csv, parquet, wandb, mlflow,
+    trackio, your own as module:name, or none."""
     on_error: Literal["stop", "log"] = "stop"
-    """When a callback raises: save and end the run with the traceback, or log that and go on. A logger that fails is
-    logged."""
+    """When a callback raises: stop: save and end the run with the traceback; log: log it and continue. Failures of
+    loggers are only logged."""
     queue_size: int = 1000
-    """Events that may wait for each callback and logger; of more the newest are dropped, counted and told."""
+    """Events queued for each callback and logger; beyond that the newest are dropped, counted and reported."""
     end_seconds: float = 60.0
-    """How long the end of a run waits for them (5 at most when it is interrupted)."""
+    """Seconds that the end of a run waits for callbacks and loggers (at most 5 when it is interrupted)."""
 
 
 @dataclass(frozen=True)
 class CostConfig:
-    """What a run may cost. Both are NAME=VALUE pairs, or a YAML file of such."""
+    """Prices and budget, each as NAME=VALUE pairs or a YAML file of them."""
 
     price: dict[str, float] = field(default_factory=dict)
-    """What things cost, in any currency (also as --price): an hour of the machine (hour), an hour of computing on one
-    core (core-hour), an hour of holding one GPU (gpu-hour), a GB moved between roles (gb), energy (kwh). Such as
+    """Prices in any currency (also as --price): an hour of the machine (hour), an hour of computing on one core
+    (core-hour), an hour of holding one GPU (gpu-hour), a GB moved between roles (gb), energy (kwh). Example:
     core-hour=0.04,gpu-hour=3."""
     budget: dict[str, float] = field(default_factory=dict)
-    """Train until so much is spent, in all parts of the run together (also as --budget): money, core-hours, gpu-hours,
-    joules. Such as core-hours=0.5,money=2.5: whatever is spent first. With --seeds and --vary it is for all runs
-    together, in equal parts."""
+    """Stop training when one of these is spent, over all parts of a resumed run (also as --budget): money, core-hours,
+    gpu-hours, joules. Example: core-hours=0.5,money=2.5. With --seeds and --vary it is divided equally among the
+    runs."""
 
 
 @dataclass(frozen=True)
@@ -239,41 +239,42 @@ class AlgorithmConfig:
 
 @dataclass(frozen=True)
 class WireConfig:
-    """Who may join from elsewhere, and how it proves itself."""
+    """Access for remote actors and simulators."""
 
     listen: str = ""
-    """HOST:PORT or unix:PATH where envs may join (also as --listen); empty: nowhere. Port 0 takes a free one."""
+    """HOST:PORT or unix:PATH at which remote envs may join (also as --listen); empty: none. Port 0 picks a free one."""
     token_file: str = ""
-    """A file that holds the secret which clients must know."""
+    """A file with the secret that clients must send."""
     certificate: str = ""
     """TLS: the server's certificate chain (PEM)."""
     key: str = ""
     """TLS: the certificate's private key (PEM)."""
     client_authority: str = ""
-    """Mutual TLS: who must have signed the clients' certificates (PEM)."""
+    """Mutual TLS: the authority that must have signed the clients' certificates (PEM)."""
     insecure: bool = False
-    """Listen beyond this machine with neither token nor TLS."""
+    """Listen beyond this machine without authentication."""
     max_envs: int = 65_536
-    """Envs that may be connected at once."""
+    """Maximum number of connected envs."""
     max_message_mib: int = 64
-    """MiB of one message: the steps of an env group. So much may be sent before it is known who sends it."""
+    """Maximum MiB of one message (the steps of an env group), even before the sender is identified."""
     max_client_mib: int = 0
-    """MiB that the envs of one client may take here, with the unrolls that they fill; 0: a quarter of the memory."""
+    """Maximum MiB of memory for the envs of one client, with the unrolls that they fill; 0: a quarter of the memory."""
     max_clients_mib: int = 0
     """The same for all clients together; 0: half of the memory."""
     unusual_factor: float = 1_000.0
-    """An observation without bounds is refused beyond so many times the usual magnitude; 0: only beyond ±1e8."""
+    """An observation without bounds is refused if it exceeds the usual magnitude by this factor; 0: only beyond
+    ±1e8."""
 
 
 @dataclass(frozen=True)
 class PageConfig:
-    """Where the page of a run is served, and to whom."""
+    """Address and access of the page of a run."""
 
     listen: str = ""
-    """HOST:PORT of the page (also as --page-listen, which asks for a page, too); empty: a free port of this machine,
-    for this machine only."""
+    """HOST:PORT of the page (also as --page-listen, which implies --page); empty: a free port, for this machine
+    only."""
     token_file: str = ""
-    """A file that holds the secret which a browser must give once, as ?token=…; needed beyond this machine."""
+    """A file with the secret that a browser must send once, as ?token=…; required beyond this machine."""
     certificate: str = ""
     """TLS: the server's certificate chain (PEM)."""
     key: str = ""
@@ -287,22 +288,22 @@ class ReplayConfig:
     capacity: int = 100_000
     """Maximum number of items."""
     warm_up: int = 1_000
-    """Items in the table before the first update."""
+    """Items required before the first update."""
     samples_per_insert: float = 8.0
     """Mean number of times that an item is sampled: updates × batch size per inserted item."""
     tolerance: float = 8.0
-    """Batches by which samples may be ahead of that ratio, or behind it, at any time."""
+    """Batches by which sampling may be ahead of that ratio, or behind it."""
     priority_exponent: float = 0.6
-    """α: 0 draws uniformly, 1 in proportion to the error."""
+    """α: 0 samples uniformly, 1 in proportion to the error."""
     importance_exponent: float = 0.4
-    """β: how far importance weights correct for that; 1: fully."""
+    """β: degree of the correction by importance weights; 1: full."""
     sampler: str = "prioritized"
     """Selector of sampled items: prioritized, uniform, fifo, lifo, min_heap, max_heap, or your own as module:name."""
     remover: str = "fifo"
-    """Selector of the items that are removed from a full table; the same names."""
+    """Selector of the items to remove from a full table; the same names."""
     keep_on_device: bool = True
-    """A learner on a GPU keeps pictures of the table there, too, if they take at most half of its free memory: each is
-    sent to it once, and batches are gathered there."""
+    """A learner on a GPU keeps a copy of the table's images there if they take at most half of its free memory: each is
+    sent once, and batches are gathered there."""
 
 
 @dataclass(frozen=True)
@@ -370,66 +371,68 @@ class RunConfig:
     system: str = "impala"
     """Named pair of topology and algorithm."""
     env: str = ""
-    """Gymnasium id, module:id, or module:function that makes an env."""
+    """Gymnasium id, module:id, or module:function that creates an env."""
     data: str = ""
-    """Data set to learn from, a folder or a Minari id: @offline, or in online replay beside what actors see."""
+    """Data set to learn from, a folder or a Minari id: alone (@offline), or mixed with the actors' experience (online
+    replay)."""
     data_share: float | None = None
-    """Share of every batch that comes from --data, in systems that have actors, too; none: 0.5."""
+    """Share of every batch that comes from --data, in systems that also have actors; none: 0.5."""
     init_from: str = ""
-    """Run directory: begin with the weights of its newest checkpoint."""
+    """Run directory whose newest checkpoint provides the initial weights."""
     steps: int = 1_000_000
-    """Agent steps to train on; of systems @offline, updates."""
+    """Agent steps to train on; for systems @offline, updates."""
     seconds: float | None = None
-    """Train for so long at most, from the first env step on. Of a resumed run all parts count together, each from its
-    own first env step."""
+    """Maximum seconds of training, from the first env step. For a resumed run all parts add up, each from its own first
+    env step."""
     seed: int = 1
-    """All random states derive from it."""
+    """Seed of all random states."""
     actors: int = AUTO
-    """Processes that step envs; auto: as many as this machine has use for."""
+    """Processes that step envs; auto: chosen for this machine."""
     envs: int = 0
-    """Envs in total, shared among the actors; 0: --envs-per-actor for each."""
+    """Total number of envs, divided among the actors; 0: --envs-per-actor for each."""
     envs_per_actor: int = 64
-    """Envs that an actor steps at once, where --envs does not say how many there are in total."""
+    """Envs that an actor steps at once, unless --envs sets the total."""
     max_envs: int = 0
-    """Limit of all envs together: with many actors, each has fewer than --envs-per-actor, but at least one; 0: no
-    limit."""
+    """Limit on the total number of envs: with many actors, each has fewer than --envs-per-actor, but at least one; 0:
+    no limit."""
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
-    """Unrolls (of one env each) per update and learner; 0: one of every env of every actor, shared among the learners
-    (32 where there are no actors here). With replay: items (transitions or sequences) per update, at least 1."""
+    """Unrolls (of one env each) per update and learner; 0: one of every env of every actor, divided among the learners
+    (32 without local actors). With replay: items (transitions or sequences) per update, at least 1."""
     queue_size: int = 2
-    """impala: unrolls of all its envs that an actor may be ahead of the learner. seed: finished batches that may wait
-    for the learner. It means nothing to synchronous batches, a3c and replay."""
+    """impala: unrolls (of all its envs) that an actor may be ahead of the learner. seed: finished batches that may wait
+    for the learner. No effect with synchronous batches, a3c and replay."""
     learners: int = 1
-    """Learners that share every update; each takes --batch-size unrolls of its own."""
+    """Learners that share every update; each trains on its own --batch-size unrolls."""
     all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
     """All-reduce backend: shared memory, or torch.distributed; auto: nccl with --device cuda, memory otherwise."""
     runtime: Literal["auto", "inline", "local", "ray"] = "auto"
     """inline: one thread, deterministic. local: a process per role, with shared memory. ray: the same on the nodes of a
-    Ray cluster. auto: inline where only one role can work at any time, local otherwise."""
+    Ray cluster. auto: inline if only one role can work at any time, local otherwise."""
     device: str = "auto"
-    """Where the learner computes: cpu, cuda, cuda:1 …; auto: on a GPU if there is one and the network sees pictures;
-    several learners and the inline runtime stay on the CPU."""
+    """Device of the learner: cpu, cuda, cuda:1 …; auto: a GPU if there is one and observations are images; several
+    learners and the inline runtime stay on the CPU."""
     precision: Literal["auto", "float32", "mixed", "bfloat16"] = "auto"
-    """mixed: float32, but for the products of hidden layers of policies and critics, which a learner on a CPU makes in
-    bfloat16. auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU
-    where it is measured to be 1.2 times as fast; with replay, mixed on a CPU with such instructions, if layers have
-    256 units and batches 256 rows; float32 otherwise, and for unrolls always in the inline runtime."""
+    """mixed: float32, except that a learner on a CPU computes the matrix products of hidden layers of policies and
+    critics in bfloat16. auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that supports it,
+    and on a CPU if measured to be 1.2 times as fast; with replay, mixed on a CPU with such instructions, if layers have
+    256 units and batches 256 rows; otherwise float32, and for unrolls always in the inline runtime."""
     on_non_finite: Literal["auto", "skip", "stop"] = "auto"
-    """What a learner does with a batch whose loss or gradient is not finite. skip: it goes on with the weights that it
-    had, and stops after ten such batches in a row. stop: at once, as the env or a setting is at fault. auto: skip where
-    others may join (--listen), stop elsewhere. Either way the first such batch is kept."""
+    """What to do with a batch whose loss or gradient is not finite. skip: keep the previous weights, and stop after ten
+    such batches in a row. stop: end the run at once, because an env or a setting is at fault. auto: skip with --listen,
+    stop otherwise. Either way the first such batch is saved."""
     target_return: float | None = None
-    """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
+    """Stop when a greedy evaluation reaches this return; an evaluation starts when the mean of the last 100 training
+    episodes does."""
     run_dir: str = ""
-    """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
+    """Run directory; empty: runs/SYSTEM-ENV-SEED-TIME."""
     record: str = ""
-    """Where everything that the actors experience is written, as a Minari data set; empty: nowhere."""
+    """Folder for a recording of the actors' experience as a Minari data set; empty: none."""
     trace: bool = False
-    """Write down in what order the roles met each other, so that pappus replay-run can repeat the run in one thread."""
+    """Record the interactions of the roles, so that pappus replay-run can repeat the run in one thread."""
     page: bool = False
-    """Serve a page that shows the run in a browser while it goes on. It is written as page.html in any case."""
+    """Serve a live page of the run for a browser. page.html is written in any case."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()

@@ -22,7 +22,7 @@ from pappus.types import EnvSpec, Unroll
 
 @dataclass(frozen=True)
 class A2CConfig(AlgorithmConfig):
-    """Defaults are the paper's, except that the loss is a mean: it does not change with the number of envs."""
+    """Defaults are the paper's, except that the loss is a mean, independent of the number of envs."""
 
     discount: float = 0.99
     """γ."""
@@ -33,11 +33,11 @@ class A2CConfig(AlgorithmConfig):
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     normalize_advantage: bool = False
-    """Scale the advantages of a batch to mean 0 and deviation 1."""
+    """Normalise the advantages of a batch to mean 0 and deviation 1."""
     reduction: Literal["mean", "sum"] = "mean"
-    """Over the steps of a batch; sum is the paper's, with its learning rate."""
+    """Reduction over the steps of a batch; the paper uses sum, with its learning rate."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards for learning."""
 
 
 class A2C(ActorCriticAlgorithm):

@@ -23,9 +23,9 @@ class APPOConfig(VTraceConfig):
     """V-trace's settings, and PPO's clip."""
 
     clip: float = 0.2
-    """ε: how far a policy may move from the one that acted before an update stops gaining."""
+    """ε: clips the probability ratio to 1 ± ε."""
     normalize_advantage: bool = True
-    """Advantages of each batch have mean 0 and deviation 1."""
+    """Normalise the advantages of each batch to mean 0 and deviation 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

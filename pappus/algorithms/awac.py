@@ -29,7 +29,7 @@ class AWACConfig(PolicyCriticsConfig):
     """Defaults are the paper's."""
 
     awac_lambda: float = 1.0
-    """λ: the smaller, the stronger actions with a higher advantage are preferred."""
+    """λ: smaller values prefer actions with a higher advantage more strongly."""
     largest_weight: float = 100.0
     """Bound on exp(advantage / λ)."""
 

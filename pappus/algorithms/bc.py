@@ -32,16 +32,16 @@ from pappus.types import Array, ArraySpec, ContinuousAction, DiscreteAction, Env
 
 @dataclass(frozen=True)
 class BCConfig(AlgorithmConfig):
-    """What is minimised. The lengths are for networks with memory (`--core lstm`), which learn from sequences."""
+    """The loss. The lengths are for recurrent networks (`--core lstm`), which learn from sequences."""
 
     policy: Literal["deterministic", "gaussian"] = "deterministic"
-    """Continuous actions: one action per state and its squared error, or a density and its log-likelihood."""
+    """Continuous actions: deterministic minimises the squared error, gaussian maximises the log-likelihood."""
     burn_in: int = 10
-    """Steps of a sequence that only warm the memory up: data have no recurrent state."""
+    """Steps of a sequence that only warm up the recurrent state, which is not in the data."""
     length: int = 20
-    """Steps of a sequence that are learnt from."""
+    """Steps of a sequence used for learning."""
     period: int = 15
-    """Steps from the start of one sequence to that of the next."""
+    """Steps between the starts of consecutive sequences."""
 
     def __post_init__(self) -> None:
         if self.burn_in < 0 or self.length < 2 or not 1 <= self.period < self.length:

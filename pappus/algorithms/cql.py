@@ -27,11 +27,11 @@ class CQLConfig(SACConfig):
     """Defaults are the paper's for locomotion."""
 
     alpha: float = 5.0
-    """How much values of actions outside the data are held down; 0 is SAC."""
+    """α: weight of the conservative term; 0 is SAC."""
     action_samples: int = 10
-    """Actions drawn from each of the three distributions, per item."""
+    """Actions sampled from each of the three distributions, per item."""
     entropy_backup: bool = False
-    """Whether the entropy of later actions counts as reward."""
+    """Include the entropy of later actions in targets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

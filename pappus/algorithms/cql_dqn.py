@@ -23,12 +23,12 @@ from pappus.types import Array
 
 @dataclass(frozen=True)
 class CQLDQNConfig(DQNConfig):
-    """Differs from DQN's where data of another policy do: one-step bootstraps are those of the learnt policy."""
+    """Like DQN's, but with one-step targets, because longer returns are those of the behaviour policy."""
 
     alpha: float = 1.0
-    """α: weight of the conservative term; 0: DQN. d3rlpy's default; the paper takes 4 where data are few."""
+    """α: weight of the conservative term; 0: DQN. 1 is d3rlpy's default; the paper uses 4 for small data sets."""
     n_step: int = 1
-    """Rewards before the bootstrap; more than one are those of the behaviour policy."""
+    """Steps of the return before bootstrapping; more than one follow the behaviour policy."""
     dueling: bool = False
     """Q = V + A − mean A."""
 

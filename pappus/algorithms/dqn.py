@@ -39,10 +39,10 @@ GREEDY = "greedy"
 
 @dataclass(frozen=True)
 class EpsilonConfig:
-    """How often an action is random."""
+    """ε-greedy exploration."""
 
     schedule: Literal["ladder", "linear"] = "ladder"
-    """ladder: every env keeps its own ε (Ape-X). linear: all envs share one, which falls over time (DQN)."""
+    """ladder: every env has its own fixed ε (Ape-X). linear: all envs share one annealed ε (DQN)."""
     base: float = 0.4
     """ladder: the largest ε."""
     alpha: float = 7.0
@@ -50,9 +50,9 @@ class EpsilonConfig:
     start: float = 1.0
     """linear: ε at the start."""
     end: float = 0.05
-    """linear: ε from `steps` on."""
+    """linear: ε after `steps`."""
     steps: int = 10_000
-    """linear: env steps over which ε falls."""
+    """linear: env steps over which ε is annealed."""
 
     def __post_init__(self) -> None:
         for name in ("base", "start", "end"):
@@ -132,21 +132,21 @@ class DQNConfig(AlgorithmConfig):
     discount: float = 0.99
     """γ."""
     n_step: int = 3
-    """Rewards before the bootstrap."""
+    """Steps of the return before bootstrapping."""
     double: bool = True
-    """The network chooses the next action, the target network judges it."""
+    """Double Q-learning: the network selects the next action, the target network evaluates it."""
     dueling: bool = True
     """Q = V + A − mean A."""
     head_size: int = 0
     """Units of a hidden layer of each stream of the head; 0: none."""
     quantiles: int = 1
-    """Quantiles of the return that are learnt for every action; 1: its mean."""
+    """Quantiles of the return to learn for every action; 1: its mean."""
     huber: float = 1.0
-    """Errors beyond this count linearly."""
+    """Threshold of the Huber loss: larger errors count linearly."""
     target_every: int = 2_500
-    """Updates between two copies to the target network."""
+    """Updates between copies to the target network."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards for learning."""
     epsilon: EpsilonConfig = field(default_factory=EpsilonConfig)
     """Exploration."""
 

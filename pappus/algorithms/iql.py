@@ -30,9 +30,9 @@ class IQLConfig(PolicyCriticsConfig):
     """Defaults are the paper's for locomotion."""
 
     expectile: float = 0.7
-    """τ: 0.5 values the behaviour itself, nearer to 1 the best of its actions."""
+    """τ: 0.5 evaluates the behaviour policy; values near 1 approach its best actions."""
     beta: float = 3.0
-    """β: how strongly actions with a higher advantage are preferred; 0 clones the behaviour."""
+    """β: how strongly actions with a higher advantage are preferred; 0 clones the behaviour policy."""
     largest_weight: float = 100.0
     """Bound on exp(β · advantage)."""
 

@@ -29,9 +29,9 @@ class CriticsConfig(AlgorithmConfig):
     discount: float = 0.99
     """γ."""
     n_step: int = 1
-    """Rewards before the bootstrap."""
+    """Steps of the return before bootstrapping."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards for learning."""
 
     def __post_init__(self) -> None:
         if self.n_step < 1:
@@ -48,9 +48,9 @@ class PolicyCriticsConfig(CriticsConfig):
     """With a target network."""
 
     target_every: int = 1
-    """Updates between two steps of the target network."""
+    """Updates between steps of the target network."""
     target_share: float = 0.005
-    """Share of the network's weights that it takes over then; 1: all."""
+    """Soft update of the target network: share of the new weights; 1: a full copy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

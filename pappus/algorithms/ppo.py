@@ -36,33 +36,34 @@ from pappus.types import ArraySpec, EnvSpec, Unroll, map_leaves
 
 @dataclass(frozen=True)
 class PPOConfig(AlgorithmConfig):
-    """Defaults are those that implementations agree on; the paper's Atari settings are in docs/systems/ppo.md."""
+    """Defaults are common to most implementations."""
 
     discount: float = 0.99
     """γ."""
     gae_lambda: float = 0.95
-    """λ of the advantages: 1 trusts what was seen, 0 what is expected."""
+    """λ of generalised advantage estimation: 1 uses observed returns, 0 one-step value estimates."""
     clip: float = 0.2
-    """ε: how far a policy may move from the one that acted before an update stops gaining."""
+    """ε: clips the probability ratio to 1 ± ε."""
     epochs: int = 4
     """Epochs per batch."""
     minibatches: int = 4
-    """Minibatches per epoch, an update each."""
+    """Minibatches per epoch, one update each."""
     baseline_cost: float = 0.5
-    """c₁, weight of the value loss."""
+    """Weight of the value loss."""
     entropy_cost: float = 0.01
-    """c₂, weight of the entropy bonus."""
+    """Weight of the entropy bonus."""
     value_clip: float = 0.0
-    """How far a value may move from what it was, as ε for the policy; 0: no limit."""
+    """Clips the change of a value by one batch, as ε does for the policy; 0: no limit."""
     normalize_advantage: bool = True
-    """Advantages of each minibatch have mean 0 and deviation 1."""
+    """Normalise the advantages of each minibatch to mean 0 and deviation 1."""
     target_kl: float = 0.0
-    """No further epoch once the policy has moved further than this from the one that acted (in nats); 0: no limit."""
+    """Stop the epochs of a batch once the KL divergence from the behaviour policy exceeds this (in nats); 0: no
+    limit."""
     squash: bool = False
-    """Continuous actions are the tanh of the sample, which lies between the bounds; otherwise they are clipped."""
+    """Squash continuous actions with tanh, which keeps them within the bounds; otherwise they are clipped."""
     normalize_returns: bool = True
-    """Divide rewards by the running deviation of returns: where policy and value share layers, errors of large values
-    would dominate the gradient of the policy."""
+    """Divide rewards by the running deviation of returns, so that errors of large values do not dominate the policy
+    gradient in shared layers."""
     reward_scale: float = 1.0
     """Factor on rewards."""
 

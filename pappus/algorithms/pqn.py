@@ -31,20 +31,20 @@ from pappus.types import ArraySpec, EnvSpec, Unroll, map_leaves
 
 @dataclass(frozen=True)
 class PQNConfig(AlgorithmConfig):
-    """Defaults are the paper's (appendix D), except that ε falls over a number of steps and not over a share of all."""
+    """Defaults are the paper's (appendix D), except that ε is annealed over a fixed number of steps."""
 
     discount: float = 0.99
     """γ."""
     q_lambda: float = 0.65
-    """λ: 1 trusts what was seen, 0 what is expected."""
+    """λ of the returns: 1 uses observed returns, 0 one-step targets."""
     epochs: int = 2
     """Epochs per batch."""
     minibatches: int = 4
-    """Minibatches per epoch, an update each."""
+    """Minibatches per epoch, one update each."""
     dueling: bool = False
     """Q = V + A − mean A."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards for learning."""
     epsilon: EpsilonConfig = field(default_factory=lambda: EpsilonConfig("linear", end=0.001, steps=100_000))
     """Exploration."""
 

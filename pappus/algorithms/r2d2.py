@@ -36,15 +36,15 @@ class R2D2Config(AlgorithmConfig):
     discount: float = 0.997
     """γ."""
     n_step: int = 5
-    """Rewards before the bootstrap."""
+    """Steps of the return before bootstrapping."""
     burn_in: int = 40
-    """Steps that only warm the state up."""
+    """Steps that only warm up the recurrent state."""
     length: int = 80
-    """Steps of a sequence that are learnt from."""
+    """Steps of a sequence used for learning."""
     period: int = 40
-    """Steps from the start of one sequence to that of the next; the rest overlaps."""
+    """Steps between the starts of consecutive sequences, which overlap in the rest."""
     stored_state: bool = True
-    """Begin with the state that the actor had; otherwise with zeros."""
+    """Start sequences from the actor's recurrent state; otherwise from zeros."""
     dueling: bool = True
     """Q = V + A − mean A."""
     head_size: int = 0
@@ -52,11 +52,11 @@ class R2D2Config(AlgorithmConfig):
     rescaling: float = 1e-3
     """ε of the value rescaling; 0: none."""
     eta: float = 0.9
-    """η: share of the largest error in a sequence's priority."""
+    """η: weight of the largest error in a sequence's priority, against the mean."""
     target_every: int = 2_500
-    """Updates between two copies to the target network."""
+    """Updates between copies to the target network."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards for learning."""
     epsilon: EpsilonConfig = field(default_factory=EpsilonConfig)
     """Exploration."""
 

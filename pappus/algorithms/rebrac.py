@@ -23,14 +23,14 @@ from pappus.types import EnvSpec, Nest
 
 @dataclass(frozen=True)
 class ReBRACConfig(TD3BCConfig):
-    """The penalties are what the paper tunes for every set: β₁ over 0.001 … 0.1 and β₂ over 0 … 0.1, mostly."""
+    """The paper tunes the penalties per data set: β₁ over 0.001 … 0.1, β₂ over 0 … 0.5."""
 
     alpha: float = 1.0
-    """How much the scaled value counts."""
+    """Weight of the scaled value."""
     policy_penalty: float = 0.01
-    """β₁: what the policy pays for the squared distance to the data's action."""
+    """β₁: the policy's penalty on the squared distance to the data's action."""
     critic_penalty: float = 0.01
-    """β₂: what the target pays for that of the next action to the data's."""
+    """β₂: the targets' penalty on the squared distance of the next action to the data's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

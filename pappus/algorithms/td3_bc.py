@@ -23,18 +23,18 @@ SMALLEST_VALUE = 1e-6
 
 @dataclass(frozen=True)
 class TD3BCConfig(DDPGConfig):
-    """TD3's settings, and how much values count."""
+    """TD3's settings, and the weight of values."""
 
     twin: bool = True
-    """Two critics, of whose targets the smaller one counts."""
+    """Two critics; targets use the smaller value."""
     policy_delay: int = 2
-    """Updates of the critics for every one of the policy."""
+    """Critic updates per policy update."""
     target_every: int = 2
-    """Updates between two steps of the target network."""
+    """Updates between steps of the target network."""
     smoothing: float = 0.2
     """Standard deviation of the noise on the target policy's actions."""
     alpha: float = 2.5
-    """How much the scaled value counts against the distance to the data's action; 0 clones the behaviour."""
+    """Weight of the scaled value relative to the distance to the data's action; 0 clones the behaviour policy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,7 @@ from pappus.types import EnvSpec, Unroll
 
 @dataclass(frozen=True)
 class VTraceConfig(AlgorithmConfig):
-    """Defaults are the paper's (table G.1), except that the loss is a mean: it does not change with batch size."""
+    """Defaults are the paper's (table G.1), except that the loss is a mean, independent of the batch size."""
 
     discount: float = 0.99
     """γ."""
@@ -31,17 +31,17 @@ class VTraceConfig(AlgorithmConfig):
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     rho_clip: float = 1.0
-    """ρ̄: which policy's value the targets converge to."""
+    """ρ̄: clips the importance weights; determines the policy whose value is learned."""
     c_clip: float = 1.0
-    """c̄: how far corrections travel back in time."""
+    """c̄: clips the trace weights; limits how far corrections propagate back."""
     trace_lambda: float = 1.0
     """λ: 1 gives n-step targets on-policy, 0 one-step targets."""
     epochs: int = 1
-    """Updates per batch: V-trace corrects for what the earlier ones changed."""
+    """Updates per batch; V-trace corrects for the policy change of the earlier ones."""
     reduction: Literal["mean", "sum"] = "mean"
-    """Over the steps of a batch; sum is the paper's, with its learning rate."""
+    """Reduction over the steps of a batch; the paper uses sum, with its learning rate."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards for learning."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1:

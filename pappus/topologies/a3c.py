@@ -52,14 +52,15 @@ class A3CConfig(TopologyConfig):
     """`--actors` is the number of workers."""
 
     updates: Literal["auto", "lock-free", "serialised"] = "auto"
-    """lock-free: workers change the shared weights themselves. serialised: parameter servers apply their gradients.
-    auto: serialised on a cluster, whose nodes share no memory, and lock-free otherwise."""
+    """lock-free: workers update the shared weights in place. serialised: parameter servers apply their gradients. auto:
+    serialised on a cluster, whose nodes share no memory, and lock-free otherwise."""
     shards: int = 1
     """Parameter servers, each with a part of the weights (serialised)."""
     max_staleness: int | None = None
-    """A gradient is dropped if its weights are more versions old than this; None: never (serialised)."""
+    """Drop a gradient whose weights are more than this many versions old; None: never (serialised)."""
     loss_deviations: float = 0.0
-    """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never (serialised)."""
+    """A gradient is dropped if its loss is this many standard deviations above the running mean; 0: never
+    (serialised)."""
 
     actors_train: ClassVar[bool] = True
     uses_gpu: ClassVar[bool] = False

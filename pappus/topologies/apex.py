@@ -32,16 +32,16 @@ from pappus.topologies.program import Program, Run
 
 @dataclass(frozen=True)
 class ApexConfig(TopologyConfig):
-    """What lies between actors and learner."""
+    """The replay between actors and learner."""
 
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "beside"
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""
     refresh_every: int = 400
-    """Env steps of an actor between two looks at the newest weights."""
+    """Env steps of an actor between two checks for new weights."""
     prefetch: int = 16
-    """Batches that are drawn ahead of the learner."""
+    """Batches prefetched for the learner."""
 
     def check(self, config: RunConfig) -> None:
         if config.actors < 1:

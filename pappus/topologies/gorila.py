@@ -55,16 +55,16 @@ from pappus.topologies.program import Program, Run, off_policy
 
 @dataclass(frozen=True)
 class GorilaConfig(ApexConfig):
-    """`--actors` is the number of bundles; `replay` is each bundle's own memory, or the one that all share."""
+    """`--actors` is the number of bundles; `replay` sets each bundle's own memory, or the shared one."""
 
     replay_memory: Literal["local", "central"] = "local"
-    """local: every bundle learns from what its own actor saw. central: all write into one memory, and learn from it."""
+    """local: every bundle learns from its own actor's experience. central: all share one replay memory."""
     shards: int = 1
     """Parameter servers, each with a part of the weights."""
     max_staleness: int = 100
-    """A gradient is dropped if its weights are more versions old than this."""
+    """Drop a gradient whose weights are more than this many versions old."""
     loss_deviations: float = 5.0
-    """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never."""
+    """A gradient is dropped if its loss is this many standard deviations above the running mean; 0: never."""
 
     actors_train: ClassVar[bool] = True
     uses_gpu: ClassVar[bool] = False

@@ -32,20 +32,20 @@ class DataReplayConfig(ReplayConfig):
     """The table of data."""
 
     capacity: int = 0
-    """Maximum number of items; 0: as many as the data has, or as fit into --topology.memory."""
+    """Maximum number of items; 0: all of the data, or as many as fit into --topology.memory."""
     warm_up: int = 0
-    """Of data that does not fit: items in the table before the first update; 0: half of its capacity."""
+    """For streamed data: items required before the first update; 0: half of the capacity."""
     samples_per_insert: float = 8.0
-    """Of data that does not fit: mean number of times that an item is sampled before it gives way."""
+    """For streamed data: mean number of times that an item is sampled before it is replaced."""
     tolerance: float = 32.0
-    """Of data that does not fit: batches by which samples may be ahead of that ratio, or behind it, at any time."""
+    """For streamed data: batches by which sampling may be ahead of that ratio, or behind it."""
     sampler: str = "uniform"
     """Selector of sampled items: uniform, prioritized, or your own as module:name."""
 
 
 @dataclass(frozen=True)
 class OfflineConfig(TopologyConfig):
-    """What is read, and what lies between data and learner."""
+    """The data, and the replay between data and learner."""
 
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "only"
     evaluations: ClassVar[int] = 10
@@ -54,13 +54,13 @@ class OfflineConfig(TopologyConfig):
     replay: DataReplayConfig = field(default_factory=DataReplayConfig)
     """The table."""
     memory: str = ""
-    """What the table may take, such as 4GiB; data that needs more is streamed. Empty: half of this machine's memory."""
+    """Maximum memory of the table, such as 4GiB; larger data is streamed. Empty: half of this machine's memory."""
     best: float = 1.0
-    """The share of episodes, those with the highest returns, that is read."""
+    """Share of episodes to read, those with the highest returns."""
     readers: int = 1
-    """Readers that share the episodes of data that is streamed; data that fits has one."""
+    """Readers that divide the episodes of streamed data; data that fits has one."""
     prefetch: int = 16
-    """Batches that are drawn ahead of the learner."""
+    """Batches prefetched for the learner."""
 
     def check(self, config: RunConfig) -> None:
         if config.actors or config.envs:

@@ -62,18 +62,19 @@ class SeedConfig(TopologyConfig):
     slack_option: ClassVar[str] = "--queue-size"
 
     env_groups: int = 0
-    """Groups into which an actor divides its envs: it steps one while the others wait for their actions; 0: two where
-    actors, inference and learner have room beside each other, one otherwise."""
+    """Env groups per actor: it steps one while the others wait for actions; 0: two on an accelerator or if there are
+    cores for actors, inference and learner, one otherwise."""
     max_inference_envs: int = 0
-    """Envs that are answered with one forward pass; 0: chosen by measurement."""
+    """Envs per forward pass; 0: chosen by measurement."""
     inference_deadline_ms: float = -1.0
-    """Time that a request may wait for others to share its forward pass; -1: chosen by measurement."""
+    """Batching deadline in milliseconds: how long a request may wait for others to share its forward pass; -1: chosen
+    by measurement."""
 
     inference_in: Literal["auto", "process", "learner"] = "auto"
-    """Where inference runs: in a process of its own, or in threads of the learner's process, on its device; auto: the
-    latter on an accelerator."""
+    """Where inference runs: in its own process, or in threads of the learner's process, on its device; auto: the latter
+    on an accelerator."""
     wire: WireConfig = field(default_factory=WireConfig)
-    """Envs that join from elsewhere."""
+    """Access for remote envs."""
 
     @property
     def others_may_join(self) -> bool:

@@ -58,7 +58,7 @@ class SeedReplayConfig(SeedConfig):
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""
     prefetch: int = 16
-    """Batches that are drawn ahead of the learner."""
+    """Batches prefetched for the learner."""
 
     def items_per_update(self, config: RunConfig) -> int:
         return config.batch_size

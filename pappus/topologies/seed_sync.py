@@ -28,8 +28,8 @@ class SeedSyncConfig(SeedConfig):
     """Central inference; a batch is one unroll of every env."""
 
     ahead: int = 0
-    """Batches that envs begin while the learner still learns from earlier ones: 1 keeps envs and learner busy, and
-    policies lag by one batch."""
+    """Batches that envs may start while the learner still trains on earlier ones: 1 keeps envs and learner busy, with a
+    policy lag of one batch."""
 
     many_learners: ClassVar[bool] = False
     waits_for_all_actors: ClassVar[bool] = True  # what a lost actor had begun stays reserved until its successor comes

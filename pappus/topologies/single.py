@@ -19,7 +19,7 @@ from pappus.topologies.apex import ApexConfig
 
 @dataclass(frozen=True)
 class SingleConfig(ApexConfig):
-    """As for Ape-X, with one actor, which looks for new weights at every step."""
+    """As for Ape-X, with one actor, which checks for new weights at every step."""
 
     refresh_every: int = 1
 

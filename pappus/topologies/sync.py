@@ -36,14 +36,14 @@ from pappus.topologies.program import Program, Run
 
 @dataclass(frozen=True)
 class SyncConfig(TopologyConfig):
-    """A batch is one unroll of every env of all actors that are waited for."""
+    """A batch is one unroll of every env of all actors, except stragglers."""
 
     many_learners: ClassVar[bool] = True
     waits_for_all_actors: ClassVar[bool] = True
 
     stragglers: int = 0
-    """Actors that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
-    them each, assigned as actors are, and wait for the first ones of their own."""
+    """Actors that a batch does not wait for: it consists of the unrolls of the first ones to finish. Many learners
+    divide them as they divide the actors."""
 
     def check(self, config: RunConfig) -> None:
         check_learners(config)
