@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from pappus.errors import UserError
 
-TRUST_HELP = "run the code that the run directory names, whoever wrote it (docs/guide/security.md)"
+TRUST_HELP = "run code that the run directory names, even if somebody else wrote it (docs/guide/security.md)"
 
 FACTORS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "b": 1_000_000_000}
 

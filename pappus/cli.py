@@ -17,31 +17,31 @@ USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option); SYSTEM is a
                                           name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
-pappus train SYSTEM … --quiet             nothing but errors and the result; --json: for programs, an object per line
-pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
-pappus train SYSTEM … --plan              print what memory the run would take, and end
-pappus train SYSTEM … --tune              find out what is fast here for a minute, then train with that
-pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
+pappus train SYSTEM … --quiet             print only errors and the result; --json: one JSON object per line
+pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: run code that it names)
+pappus train SYSTEM … --plan              print how much memory the run would take, and exit
+pappus train SYSTEM … --tune              tune for speed for a minute, then train with the result
+pappus train SYSTEM … --resume-or-start   start the run in --run-dir, or continue it
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus verify RUN [--from step-…]         re-run from a checkpoint to the next one, and compare the hashes of all state
-pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
-pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
-pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kills, hangs, full disks … and a report
+pappus serve SYSTEM --env-spec FILE       train on simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
+pappus actor --connect ADDRESS --env ID   step envs for a remote run that listens
+pappus chaos SYSTEM --env ID --minutes M  train while injecting faults (kills, hangs, full disks …), and report recovery
 pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
-pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
-pappus export RUN [--format FORMAT]       the policy as a file for other programs: onnx or torch-export (--out DIR)
-pappus push RUN DIR                       a run as a folder that a model hub takes, with a model card
-pappus pull DIR RUN                       a run directory of such a folder
+pappus replay serve --config FILE         a stand-alone replay server (docs/concepts/replay.md)
+pappus export RUN [--format FORMAT]       export the policy for other programs: onnx or torch-export (--out DIR)
+pappus push RUN DIR                       write a run in the layout of a model hub, with a model card
+pappus pull DIR RUN                       make a run directory from such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
-pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
+pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR resumes a sweep)
 pappus doctor RUN                         what limits a run, and the one change that would help (--json)
-pappus page RUN                           a run in a browser, also while it goes on; or all runs below a folder
-pappus tune SYSTEM --env ID [options]     what is fast here: measures, predicts, tries, and writes a config
-pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
-pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
-pappus systems [SYSTEM]                   every system in a table, or the figure of one
-pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
-pappus completion bash|zsh|fish           what completes commands and options in a shell
+pappus page RUN                           show a run in a browser, live or finished; or all runs below a folder
+pappus tune SYSTEM --env ID [options]     find the fastest settings on this machine, and write them to a config
+pappus compare RUNS…                      aggregate finished runs: means, intervals, probabilities, curves
+pappus presets [SYSTEM] [--env ID]        list settings per env, and the runs that support them
+pappus systems [SYSTEM]                   list all systems, or show the figure of one
+pappus check-env ID                       describe an env, measure its speed, and report problems
+pappus completion bash|zsh|fish           print a completion script for a shell
 """
 
 COMMANDS = (

@@ -86,7 +86,7 @@ class Population:
             view.say("pappus: each run saves and stops; Ctrl-C once more kills them")
             self._stop()
             view.close(self.recorded(), exit_code=130)
-            view.say(f"go on with pappus train --resume {self.directory}")
+            view.say(f"resume with pappus train --resume {self.directory}")
             return 130
         self._write()
         view.update()
@@ -126,7 +126,7 @@ class Population:
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             self._collect()
             for name, process in self.running.items():
-                print(f"pappus: {name} had not stopped, and is killed", file=sys.stderr)
+                print(f"pappus: {name} did not stop in time and is killed", file=sys.stderr)
                 process.kill()
                 process.wait()
         self._collect()

@@ -53,16 +53,16 @@ def parse(words: Sequence[str]) -> tuple[Options, list[str]]:
     """The options of chaos, and the words that are left for the training."""
     kinds = "\n".join(f"  {name:<10} {kind.says}" for name, kind in KINDS.items())
     parser = Parser(
-        prog="pappus chaos", description="Train, and hurt the run meanwhile; other options are those of pappus train.",
+        prog="pappus chaos", description="Train while injecting faults; other options are those of pappus train.",
         allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"kinds of fault:\n{kinds}",
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long, from the first update on (default: 10)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration, from the first update on (default: 10)")
     parser.add_argument("--seed", type=whole, default=1, help="seed of faults and training (default: 1)")
     parser.add_argument("--every", type=float, default=10.0, help="mean seconds between two faults (default: 10)")
     parser.add_argument("--target-return", type=float, help="return that must be reached, in training or evaluation")
-    parser.add_argument("--faults", default=",".join(KINDS), help="kinds of fault, with commas (default: all)")
-    parser.add_argument("--once", action="store_true", help="each kind of fault once, and no longer than that takes")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan of faults, and do nothing")
+    parser.add_argument("--faults", default=",".join(KINDS), help="kinds of fault, comma-separated (default: all)")
+    parser.add_argument("--once", action="store_true", help="inject each kind of fault once, then stop")
+    parser.add_argument("--dry-run", action="store_true", help="print the schedule of faults and exit")
     given, rest = parser.parse_known_args(words)
     faults = tuple(name for name in given.faults.split(",") if name)
     for name in faults:
@@ -144,7 +144,7 @@ class Chaos:
         training.start()
         nothing = training.progress()
         if not training.wait_for(lambda: training.learns_since(nothing) or not training.alive, RECOVERY_SECONDS):
-            raise UserError(f"the training made no update within {RECOVERY_SECONDS:.0f} s; hurt one that learns sooner")
+            raise UserError(f"the training made no update within {RECOVERY_SECONDS:.0f} s; use a faster one")
         if not training.alive:
             raise UserError(f"the training ended before its first update:\n{training.output[-2000:]}")
         if self._subject.listens:

@@ -1,4 +1,4 @@
-"""The kinds of fault. Each hurts the training, waits until it is well again, and says how that went."""
+"""The kinds of fault. Each disturbs the training, waits for it to recover, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Outcome:
     """What became of one fault."""
 
     target: str
-    """What was hurt."""
+    """The process or file that was disturbed."""
     seconds: float | None = None
-    """From the fault until the run learnt again; None: it did not."""
+    """From the fault until updates resumed; None: they did not."""
     steps_undone: int = 0
-    """Steps that had been trained on, and that the resumed run has not."""
+    """Steps trained on that the resumed run has lost."""
     problem: str = ""
     """What went wrong; empty if the fault was survived."""
 
@@ -46,7 +46,7 @@ class FaultKind:
 
     inject: Callable[[Training, float], Outcome]
     weight: int
-    """How often it comes, compared to others."""
+    """How often it is drawn, relative to others."""
     refusal: Callable[[Subject], str] = lambda subject: ""
     """Why it does not apply to a run; empty if it does."""
 
@@ -62,17 +62,17 @@ def kill(training: Training, draw: float) -> Outcome:
 
 
 def crash(training: Training, draw: float) -> Outcome:
-    """SIGSEGV in such a process, as from native code of an env"""
+    """SIGSEGV in such a process, like a crash in native code of an env"""
     return _end_role(training, draw, signal.SIGSEGV)
 
 
 def hang(training: Training, draw: float) -> Outcome:
-    """SIGSTOP of such a process, for ever: supervision has to find and replace it"""
+    """SIGSTOP of such a process, forever: supervision must detect and replace it"""
     return _end_role(training, draw, signal.SIGSTOP)
 
 
 def delay(training: Training, draw: float) -> Outcome:
-    """SIGSTOP of any process for a second or so, then SIGCONT"""
+    """SIGSTOP of any process for about a second, then SIGCONT"""
     name, pid, before = _choose(training, draw, essential=None)
     began = time.monotonic()
     _send(pid, signal.SIGSTOP)
@@ -83,7 +83,7 @@ def delay(training: Training, draw: float) -> Outcome:
 
 
 def end(training: Training, draw: float) -> Outcome:
-    """kill -9 of a process without which the run ends (a learner); then the run is resumed"""
+    """kill -9 of an essential process (a learner), which ends the run; then the run is resumed"""
     name, pid, before = _choose(training, draw, essential=True)
     began, known = time.monotonic(), training.family()
     _send(pid, signal.SIGKILL)
@@ -99,14 +99,14 @@ def kill_run(training: Training, draw: float) -> Outcome:
 
 
 def preempt(training: Training, draw: float) -> Outcome:
-    """SIGTERM, as from a scheduler; the run has to save, end in its grace, and go on where it was"""
+    """SIGTERM, as from a scheduler; the run must save, end within its grace period, and resume where it was"""
     before, began = training.progress(), time.monotonic()
     code = training.end(signal.SIGTERM)
     return _resumed(training, Outcome("main", problem=_unless(code, 130)), before, began)
 
 
 def corrupt(training: Training, draw: float) -> Outcome:
-    """bytes of the newest checkpoint flipped while the run is down; the one before has to do"""
+    """flipped bytes in the newest checkpoint while the run is down; the previous one must do"""
     if not training.wait_for(lambda: len(training.checkpoints()) > 1, RECOVERY_SECONDS):
         return Outcome("checkpoint", problem="there never were two checkpoints")
     before, began = training.progress(), time.monotonic()
@@ -126,7 +126,7 @@ def corrupt(training: Training, draw: float) -> Outcome:
 
 
 def clock(training: Training, draw: float) -> Outcome:
-    """the clock an hour back: the run is killed, its files are dated in reverse, and it goes on an hour earlier"""
+    """the clock set back by an hour: the run is killed, its files are redated, and it resumes an hour earlier"""
     before, began = training.progress(), time.monotonic()
     problem = _unless(training.end(signal.SIGKILL), -signal.SIGKILL)
     now, checkpoints = time.time(), training.checkpoints()
@@ -162,7 +162,7 @@ def disk(training: Training, draw: float) -> Outcome:
 
 
 def flood(training: Training, draw: float) -> Outcome:
-    """garbage from many connections on the address where others may join"""
+    """garbage from many connections to the address on which the run listens"""
     before, began, rng = training.progress(), time.monotonic(), random.Random(draw)
     address, taken = Address.parse(training.subject.listens), 0
     for _ in range(FLOOD_CONNECTIONS):
@@ -175,7 +175,7 @@ def flood(training: Training, draw: float) -> Outcome:
 
 
 def partition(training: Training, draw: float) -> Outcome:
-    """an actor elsewhere falls silent, and is killed; another comes in its place"""
+    """a remote actor falls silent and is killed; another one replaces it"""
     before, began = training.progress(), time.monotonic()
     if training.client is not None:
         training.client.send_signal(signal.SIGSTOP)
@@ -212,7 +212,7 @@ KINDS: Mapping[str, FaultKind] = {
 
 
 def _choose(training: Training, draw: float, essential: bool | None) -> tuple[str, int, Progress]:
-    """A process of the run that is (not) essential, its number, and how far the run is."""
+    """A process of the run that is (not) essential, its pid, and the progress of the run."""
     groups = training.subject.groups
     names = sorted(name for name, ends in groups.items() if essential is None or ends is essential)
     name = names[int(draw * len(names))]
@@ -221,7 +221,7 @@ def _choose(training: Training, draw: float, essential: bool | None) -> tuple[st
 
 
 def _end_role(training: Training, draw: float, number: signal.Signals) -> Outcome:
-    """End a process of a role by a signal; well is a run that has another in its place, and learns."""
+    """End a role's process by a signal; the run has recovered when the process is replaced and updates go on."""
     name, pid, before = _choose(training, draw, essential=False)
     began = time.monotonic()
     _send(pid, number)
@@ -245,7 +245,7 @@ def _learns_again(training: Training, outcome: Outcome, before: Progress, began:
 def _resumed(
     training: Training, outcome: Outcome, before: Progress, began: float, clock_back: float = 0.0
 ) -> Outcome:
-    """Start the next part, and see it learn; how many steps it has to make again."""
+    """Start the next part and wait for updates; the number of steps that are lost."""
     here = training.progress()
     training.start(clock_back)
     outcome = _learns_again(training, outcome, here, began)

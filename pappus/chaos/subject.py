@@ -21,7 +21,7 @@ def subject_of(system: System, config: RunConfig, words: Sequence[str], run_dir:
     """The run that some words of `pappus train` mean, in a fresh directory. Where others may join, they may, at a port
     that stays the same in all parts of the run."""
     if config.runtime != "local":
-        raise UserError(f"runtime={config.runtime!r}: chaos hurts the processes of one machine; use --runtime local")
+        raise UserError(f"runtime={config.runtime!r}: chaos disturbs the processes of one machine; use --runtime local")
     topology: Any = config.topology
     listens = with_port(topology.wire.listen or LISTEN) if hasattr(topology, "wire") else ""
     if listens and listens != topology.wire.listen:

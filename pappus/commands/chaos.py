@@ -1,4 +1,4 @@
-"""`pappus chaos`: trains, and hurts the run meanwhile."""
+"""`pappus chaos`: trains while injecting faults."""
 
 from __future__ import annotations
 

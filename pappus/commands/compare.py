@@ -1,4 +1,4 @@
-"""`pappus compare`: what finished runs say together."""
+"""`pappus compare`: aggregates finished runs."""
 
 from __future__ import annotations
 

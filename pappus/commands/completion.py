@@ -1,4 +1,4 @@
-"""`pappus completion`: what completes commands and options in a shell."""
+"""`pappus completion`: prints a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pappus.arguments import Parser
 
 
 def main(words: list[str], began: float) -> int:
-    parser = Parser(prog="pappus completion", description="Print what completes commands and options in a shell.")
+    parser = Parser(prog="pappus completion", description="Print a completion script for a shell.")
     parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
     shell = parser.parse_args(words).shell
     from pappus.completion import script

@@ -1,4 +1,4 @@
-"""`pappus data …`: what one does with data sets beside training. Wrong input: one sentence, exit code 2.
+"""`pappus data …`: everything about data sets except training on them. Wrong input: one sentence, exit code 2.
 
 Each command imports what it needs when it runs: a refusal is quick.
 """
@@ -18,11 +18,11 @@ from pappus.errors import UserError, closest
 FORMATS = ("hdf5", "arrow", "parquet")
 DATA_USAGE = """\
 pappus data record --policy RUN --out DIR play a policy (or `random`) for --episodes N, into a data set
-pappus data info DATA                     what is in a data set, and what is odd about it (--json for machines)
-pappus data list [FOLDER]                 the data sets below a folder (default: Minari's root)
-pappus data convert DATA DIR              a copy in another of Minari's formats (--format hdf5, arrow or parquet)
-pappus data estimate RUN --data DATA      what a run's policy would earn, from data, without an env (with intervals)
-pappus data import FILE… --out DIR        a data set of NumPy, Parquet or D4RL columns
+pappus data info DATA                     describe a data set and report anomalies (--json for programs)
+pappus data list [FOLDER]                 list the data sets below a folder (default: Minari's root)
+pappus data convert DATA DIR              copy to another of Minari's formats (--format hdf5, arrow or parquet)
+pappus data estimate RUN --data DATA      estimate the return of a run's policy, with intervals, without an env
+pappus data import FILE… --out DIR        make a data set from NumPy, Parquet or D4RL columns
 """
 
 
@@ -41,14 +41,14 @@ def main(words: list[str], began: float) -> int:
 
 
 def _record(words: list[str]) -> int:
-    parser = Parser(prog="pappus data record", description="Play a policy, and record the episodes as a data set.")
+    parser = Parser(prog="pappus data record", description="Play a policy and record the episodes as a data set.")
     parser.add_argument("--policy", required=True, metavar="RUN", help="run directory, or `random`")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder; a set of the same env is continued")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder; appends to a set of the same env")
     parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function (default: the run's)")
     parser.add_argument("--episodes", type=whole, default=100, help="episodes to play (default: 100)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions (default: 0, greedy)")
     parser.add_argument("--sample", action="store_true", help="sample from the policy, as its actors did")
-    parser.add_argument("--seed", type=whole, default=0, help="of envs and actions (default: 0)")
+    parser.add_argument("--seed", type=whole, default=0, help="seed of envs and actions (default: 0)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     given = vars(parser.parse_args(words))
@@ -61,7 +61,7 @@ def _record(words: list[str]) -> int:
 
 
 def _info(words: list[str]) -> int:
-    parser = Parser(prog="pappus data info", description="Tell what is in a data set and what is odd about it.")
+    parser = Parser(prog="pappus data info", description="Describe a data set and report anomalies.")
     parser.add_argument("data", help="folder of the set, or its Minari id")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)
@@ -113,18 +113,18 @@ def _convert(words: list[str]) -> int:
 
 
 def _estimate(words: list[str]) -> int:
-    parser = Parser(prog="pappus data estimate", description="Estimate from data what a run's policy would earn.")
+    parser = Parser(prog="pappus data estimate", description="Estimate the return of a run's policy from data.")
     parser.add_argument("run", help="run directory")
     parser.add_argument("--data", required=True, help="folder of the set, or its Minari id")
-    parser.add_argument("--methods", help="of is, wis, dr, wdr, fqe, with commas (default: all that the policy allows)")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: 0.95)")
+    parser.add_argument("--methods", help="some of is,wis,dr,wdr,fqe (default: all that the policy allows)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (default: 0.95)")
     parser.add_argument("--discount", type=float, default=0.99, help="γ of the returns (default: 0.99)")
-    parser.add_argument("--greedy", action="store_true", help="judge its most likely actions")
+    parser.add_argument("--greedy", action="store_true", help="evaluate the greedy policy")
     parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions of a greedy policy")
     parser.add_argument("--clip", type=float, default=1e6, help="largest importance weight (default: 1e6)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    parser.add_argument("--seed", type=whole, default=0, help="of resampling and fits (default: 0)")
+    parser.add_argument("--seed", type=whole, default=0, help="seed of resampling and fits (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)
     check_run(arguments.run)
@@ -141,19 +141,19 @@ def _estimate(words: list[str]) -> int:
 
 
 def _import(words: list[str]) -> int:
-    parser = Parser(prog="pappus data import", description="Make a data set of columns with a row per step.")
+    parser = Parser(prog="pappus data import", description="Make a data set from columns with one row per step.")
     parser.add_argument("files", nargs="+", metavar="FILE", help=".npz, a folder of .npy, .parquet, or flat .hdf5")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the new set; nothing is overwritten")
-    parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function: its spaces")
+    parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function, for its spaces")
     parser.add_argument("--spaces", default="", metavar="FILE", help="spaces without an env (see pappus serve --help)")
     parser.add_argument("--format", choices=FORMATS, default="hdf5", help="format of the new set")
     parser.add_argument("--observation", metavar="NAME", help="column; NAME,NAME,… are the entries of a vector")
-    parser.add_argument("--action", metavar="NAME", help="column in the env's units, or several")
+    parser.add_argument("--action", metavar="NAME", help="column or columns, in the env's units")
     parser.add_argument("--reward", metavar="NAME", help="column of rewards")
-    parser.add_argument("--terminated", metavar="NAME", help="column: the step ended its episode for good")
-    parser.add_argument("--truncated", metavar="NAME", help="column: the step ended its episode by a limit of time")
-    parser.add_argument("--next-observation", metavar="NAME", help="column, or several: what followed the step")
-    parser.add_argument("--episode", metavar="NAME", help="column that changes where another episode begins")
+    parser.add_argument("--terminated", metavar="NAME", help="column: the step ended its episode in a terminal state")
+    parser.add_argument("--truncated", metavar="NAME", help="column: the step ended its episode by a time limit")
+    parser.add_argument("--next-observation", metavar="NAME", help="column or columns: the observation after the step")
+    parser.add_argument("--episode", metavar="NAME", help="column that changes where a new episode begins")
     parser.add_argument("--log-prob", metavar="NAME", help="column: log-probability of the action")
     arguments = vars(parser.parse_args(words))
     from pappus.data.columns import USUAL

@@ -23,10 +23,10 @@ NOTHING = "no evidence recorded"
 
 def main(words: list[str], began: float) -> int:
     """List presets, or show those of a system or a file; the exit code."""
-    parser = Parser(prog="pappus presets", description="List settings per env, and the runs that show that they work.")
+    parser = Parser(prog="pappus presets", description="List settings per env, and the runs that support them.")
     parser.add_argument("system", nargs="?", help="a name or ALGORITHM@TOPOLOGY, or a file that a sweep wrote")
-    parser.add_argument("--env", default="", help="only what applies to this env")
-    parser.add_argument("--gpu", action="store_true", help="what applies where the learner computes on a GPU")
+    parser.add_argument("--env", default="", help="only presets that apply to this env")
+    parser.add_argument("--gpu", action="store_true", help="presets for a learner on a GPU")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     given = parser.parse_args(words)
     if given.system and given.system.endswith((".yaml", ".yml")):

@@ -11,9 +11,9 @@ CHECKPOINTS = ["latest", "best"]
 
 def main(words: list[str], began: float) -> int:
     """Make a run directory of such a folder."""
-    parser = Parser(prog="pappus pull", description="Make a run directory of what pappus push wrote.")
+    parser = Parser(prog="pappus pull", description="Make a run directory from a folder that pappus push wrote.")
     parser.add_argument("folder", help="the folder, such as a clone of a hub's repository")
-    parser.add_argument("run", help="run directory to make")
+    parser.add_argument("run", help="run directory to create")
     arguments = parser.parse_args(words)
     from pappus.hub.folder import pull as pull_run
 

@@ -21,5 +21,5 @@ def main(words: list[str], began: float) -> int:
     from pappus.hub.folder import push as push_run
 
     names = push_run(Path(arguments.run), Path(arguments.folder), arguments.checkpoint)
-    print(f"pushed to {arguments.folder}: {', '.join(names)}; look before you publish")
+    print(f"pushed to {arguments.folder}: {', '.join(names)}; check the files before you publish them")
     return 0

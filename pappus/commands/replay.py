@@ -11,4 +11,4 @@ def main(words: list[str], began: float) -> int:
         raise UserError(f"pappus replay {' '.join(words[:1]) or '(nothing)'} is no command; use pappus replay serve")
     from pappus.replay.serve.command import main as serve_replay
 
-    return serve_replay(words[1:], Parser("pappus replay serve", description="Serve tables of experience."))
+    return serve_replay(words[1:], Parser("pappus replay serve", description="Serve replay tables."))

@@ -1,4 +1,4 @@
-"""`pappus serve`: train from simulators that connect."""
+"""`pappus serve`: train on external simulators that connect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pappus.errors import UserError
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
 
-Train from whatever connects: docs/guide/external-simulators.md describes how. The file is YAML:
+Train on external simulators that connect (docs/guide/external-simulators.md). FILE is YAML:
 
 {spec}
 """

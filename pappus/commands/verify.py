@@ -10,9 +10,9 @@ from pappus.arguments import TRUST_HELP, Parser
 
 def main(words: list[str], began: float) -> int:
     parser = Parser(
-        prog="pappus verify", description="Re-run a part of a run, from a checkpoint to the next one, and compare.",
+        prog="pappus verify", description="Re-run a run from one checkpoint to the next, and compare all state.",
         epilog="Exit code 0: all state is equal. 1: something differs, and the first difference is named. 2: it cannot "
-        "be compared, and why.",
+        "be compared; the reason is printed.",
     )
     parser.add_argument("run", help="run directory")
     parser.add_argument(

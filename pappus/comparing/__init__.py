@@ -1,1 +1,1 @@
-"""`pappus compare`: what finished runs say together. It needs no torch."""
+"""`pappus compare`: aggregates finished runs. It needs no torch."""

@@ -22,7 +22,7 @@ def main(words: Sequence[str]) -> int:
     """Compare finished runs; the exit code."""
     parser = Parser(
         prog="pappus compare",
-        description="What finished runs say together: means, probabilities of improvement, profiles, curves.",
+        description="Aggregate finished runs: means, probabilities of improvement, performance profiles, curves.",
     )
     parser.add_argument("runs", nargs="+", help="run directories, populations, or folders of them")
     parser.add_argument(
@@ -30,20 +30,20 @@ def main(words: Sequence[str]) -> int:
         help="greedy: last greedy evaluation; training: mean of the last 100 training episodes (default: greedy, "
         "if all runs have it)",
     )
-    parser.add_argument("--at-step", type=int, metavar="N", help="the score by step N (default: at the end)")
+    parser.add_argument("--at-step", type=int, metavar="N", help="score at step N (default: at the end)")
     parser.add_argument(
         "--target", type=float, metavar="RETURN",
-        help="what it cost to reach this return (default: the --target-return of each run)",
+        help="compare the costs of reaching this return (default: the --target-return of each run)",
     )
     parser.add_argument(
         "--reference", default="", metavar="known|none|FILE",
-        help="returns that count as 0 and 1, built in or from a YAML file (default: known for several envs)",
+        help="returns that are normalised to 0 and 1, built in or from a YAML file (default: known for several envs)",
     )
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: 0.95)")
-    parser.add_argument("--resamples", type=int, default=10_000, help="of the runs (default: 10,000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the resamples (default: 0)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (default: 0.95)")
+    parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default: 10,000)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--plots", metavar="DIR", help="write pictures there, too (needs matplotlib)")
+    parser.add_argument("--plots", metavar="DIR", help="also write plots to this folder (needs matplotlib)")
     arguments = parser.parse_args(words)
     if not 0 < arguments.confidence < 1:
         raise UserError(f"--confidence {arguments.confidence:g} must be between 0 and 1, such as 0.95")

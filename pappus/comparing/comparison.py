@@ -1,4 +1,4 @@
-"""What groups of runs say about each other: aggregates, probabilities of improvement, profiles and curves."""
+"""Comparison of groups of runs: aggregates, probabilities of improvement, performance profiles and curves."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def compare(runs: Sequence[Run], question: Question) -> tuple[list[Comparison], 
             comparisons.append(_compared(whole, envs, question))
         if len(whole) < len(groups) and not unknown:
             names = ", ".join(group.name for group in groups if group not in whole)
-            notes.append(f"not on all envs, and in no aggregate over them: {names}")
+            notes.append(f"not run on all envs, and excluded from the aggregates: {names}")
     for env in envs:
         comparisons.append(_compared([group for group in groups if env in group.runs], [env], question))
     return comparisons, notes
@@ -126,7 +126,7 @@ def _compared(groups: Sequence[Group], envs: Sequence[str], question: Question) 
 
 
 def _statistics(envs: Sequence[str], known: Mapping[str, Reference]) -> dict[str, Statistic]:
-    """On one env, the median over envs is the mean; a goal of 1 means something to normalised scores alone."""
+    """On one env, the median over envs is the mean; a goal of 1 is meaningful only for normalised scores."""
     found = {name: one for name, one in STATISTICS.items() if name != "median" or len(envs) > 1}
     return {**found, GAP: aggregates.optimality_gap} if known else found
 

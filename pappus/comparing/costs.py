@@ -1,4 +1,4 @@
-"""What groups of runs cost: in all, and until they reached a target."""
+"""The costs of groups of runs: in total, and until they reached a target."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def costs_of(groups: Sequence[Group], kind: str, target: float | None) -> list[G
 
 
 def cost_to(run: Run, kind: str, target: float | None) -> dict[str, float]:
-    """What a run had cost when its return was at the target for the first time; empty where it never was."""
+    """The costs of a run until its return first reached the target; empty if it never did."""
     if target is None:
         return _amounts(_whole(run).get("to_target", {}))
     columns = run.history.columns

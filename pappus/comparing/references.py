@@ -1,4 +1,4 @@
-"""What scores are measured by: a low and a high return per env, which become 0 and 1."""
+"""References for normalised scores: a low and a high return per env, which become 0 and 1."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Run:
 
     @property
     def reached_target(self) -> bool:
-        """Whether it ended because nothing was left to learn: then it counts as staying there."""
+        """Whether it ended because it reached its target: then its return counts as constant from there."""
         return self.summary.get("exit_reason") == "target reached"
 
     def final(self, name: str) -> float | None:

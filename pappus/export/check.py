@@ -36,9 +36,9 @@ ENVS = 32
 DRAWN = 256
 """Rows of drawn observations, which cost no env."""
 CHUNK = 256
-"""Rows that are compared at a time: pictures take room."""
+"""Rows compared at a time: images need memory."""
 TOLERANCE = 1e-4
-"""Largest deviation with which an export counts as right, in units of the value where that is above 1."""
+"""Largest tolerated deviation, relative for values above 1."""
 TIE = 1e-4
 """Where the best two scores are nearer than this, either action is right."""
 RESETS = 0.05
@@ -47,14 +47,14 @@ RESETS = 0.05
 
 @dataclass(frozen=True)
 class Agreement:
-    """How near an exported policy is to ours."""
+    """How far an exported policy deviates from ours."""
 
     observations: int
     source: str
     largest: float
     """Of all outputs; relative where a value is above 1."""
     other_actions: int
-    """Discrete choices that differ, which must be ties."""
+    """Discrete actions that differ, which must be ties."""
 
     def __str__(self) -> str:
         ties = f", {self.other_actions} ties were decided otherwise" if self.other_actions else ""
@@ -62,7 +62,7 @@ class Agreement:
 
 
 class Step(NamedTuple):
-    """A batch of inputs, and what our policy does with it."""
+    """A batch of inputs, and our policy's outputs."""
 
     inputs: dict[str, Array]
     action: Array
@@ -100,7 +100,7 @@ def _deviation(one: Array, two: Array) -> float:
 
 
 def _tied(outputs: dict[str, Array], rows: Array) -> bool:
-    """Whether the best two scores of these rows are as good as equal."""
+    """Whether the best two scores of these rows are tied within the tolerance."""
     scores = next((outputs[name] for name in ("q", "distribution") if name in outputs), None)
     if scores is None or scores.shape[-1] < 2:
         return False
@@ -109,7 +109,7 @@ def _tied(outputs: dict[str, Array], rows: Array) -> bool:
 
 
 def steps_of(policy: TrainedPolicy, graph: PolicyGraph, env: EnvSource, options: EnvOptions, count: int) -> list[Step]:
-    """What our policy does at `count` observations at least: in its env, or at drawn ones where that is elsewhere."""
+    """Our policy's outputs on at least `count` observations: from its env, or random ones if the env is external."""
     if has_no_env(env):
         return _played(policy, graph, _Drawn(policy.env.spec), count)
     with closing(make_env(env, ENVS, 0, options)) as made:
@@ -146,7 +146,7 @@ def _concatenated(steps: Sequence[Any]) -> Step:
 
 
 class _Drawn(VectorEnv):
-    """Stands for an env that is elsewhere: it draws what the spec allows, from a seed."""
+    """Stands in for an external env: it draws random observations of the spec, from a seed."""
 
     num_envs = DRAWN
 
@@ -157,7 +157,7 @@ class _Drawn(VectorEnv):
         return self._timestep(np.ones(DRAWN, np.bool_))
 
     def step(self, action: Array) -> Timestep:
-        """What is shown does not depend on what is done."""
+        """Observations do not depend on actions."""
         return self._timestep(self._random.random(DRAWN) < RESETS)
 
     def _timestep(self, first: Array) -> Timestep:

@@ -56,7 +56,7 @@ def run_torch(path: Path) -> Exported:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Exporters speak of their own insides, to stdout, to loggers and as warnings."""
+    """Silences the exporters' internal messages on stdout, in loggers and as warnings."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -18,7 +18,7 @@ from pappus.types import ACTION_MASK, Array, ArraySpec, ContinuousAction, Nest
 
 FIRST, REWARD, ACTION = "first", "reward", "action"
 SCORES = {"policy": "distribution", "q": "q"}
-"""Fields of networks' outputs that actions are chosen by, and what the graph calls them."""
+"""Fields of a network's output from which actions are chosen, and their names in the graph."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PolicyGraph(nn.Module):
         return {ACTION: self.units(action), **scores, **named}
 
     def _scores(self, output: Any) -> dict[str, Tensor]:
-        """What the action was chosen by. A critic's value of one continuous action is none of it."""
+        """The outputs from which the action was chosen, without a critic's value of a continuous action."""
         known = {name: value for name, value in output._asdict().items() if name in SCORES}
         if isinstance(self._env.spec.action, ContinuousAction):
             known.pop("q", None)

@@ -17,7 +17,7 @@ from pappus.types import ACTION_MASK, Nest
 
 
 def spaces_of(env: VectorEnv) -> tuple[Space | None, Space | None]:
-    """The spaces of one env; None where a backend has none, and policy and env speak alike."""
+    """The spaces of one env; None if the backend has none; then no conversion is needed."""
     inner = env.inner if isinstance(env, WithLastInputs) else env
     if isinstance(inner, GymVectorEnv):
         observation: Space = inner.env.single_observation_space

@@ -1,1 +1,1 @@
-"""Policies for others: exported files, model cards, and folders in the layout of a hub's repository."""
+"""Sharing policies: exported files, model cards, and folders in the layout of a hub's repository."""

@@ -22,7 +22,7 @@ from pappus.telemetry.files import write_text
 
 CARD, LIBRARY = "README.md", "pappus"
 ROWS = 12
-"""Evaluations that the card's table shows at most."""
+"""Maximum number of evaluations in the card's table."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def evaluations(path: Path, episodes: int) -> list[Evaluated]:
 
 
 def write_card(folder: Path, about: About, files: Mapping[str, str]) -> None:
-    """Write the card of a folder with these files; `UserError` for a README.md that is somebody's own."""
+    """Write the card of a folder with these files; `UserError` for a README.md that Pappus did not write."""
     check_card(folder)
     write_text(folder / CARD, card(about, files))
 
@@ -98,10 +98,10 @@ def has_card(folder: Path) -> bool:
 
 
 def check_card(folder: Path) -> None:
-    """Raise `UserError` where a README.md is that no card of ours may replace."""
+    """Raise `UserError` for a README.md that Pappus did not write."""
     path = folder / CARD
     if path.exists() and not has_card(folder):
-        raise UserError(f"{str(path)!r} is no card that Pappus wrote, and would be replaced; give another folder")
+        raise UserError(f"{str(path)!r} was not written by Pappus and would be overwritten; give another folder")
 
 
 def card(about: About, files: Mapping[str, str]) -> str:
@@ -150,7 +150,7 @@ def _facts(about: About) -> dict[str, str]:
 
 
 def _some(evaluations: Sequence[Evaluated]) -> list[Evaluated]:
-    """So many of them that a table holds, the first and the last among them."""
+    """A selection that fits into the table, including the first and the last."""
     if len(evaluations) <= ROWS:
         return list(evaluations)
     return [evaluations[round(i * (len(evaluations) - 1) / (ROWS - 1))] for i in range(ROWS)]

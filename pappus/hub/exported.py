@@ -49,7 +49,7 @@ class Export:
 
 @dataclass(frozen=True)
 class ExportedPolicy:
-    """An exported policy, and how near it is to ours."""
+    """An exported policy, and its deviation from ours."""
 
     path: Path
     agreement: Agreement
@@ -59,7 +59,7 @@ class ExportedPolicy:
 
 
 def export_policy(asked: Export) -> ExportedPolicy:
-    """Write, run and compare; a file that does not act as the policy does is not kept."""
+    """Write, run and compare; a file whose actions differ from the policy's is not kept."""
     check_format(asked.format)
     folder = asked.out or asked.run / EXPORT
     check_folder(folder)
@@ -86,7 +86,7 @@ def export_policy(asked: Export) -> ExportedPolicy:
 def write_checked(
     graph: PolicyGraph, kind: str, path: Path, compare: Callable[[Exported], Agreement]
 ) -> Agreement:
-    """Write a file of this format under its name once it was found to be right."""
+    """Write a file of this format; it gets its name only after the check."""
     write, run = format_of(kind)
     draft = path.with_name(f".partial-{path.name}")
     try:

@@ -1,4 +1,4 @@
-"""What exported policies are called, and the notes beside them. Nothing here needs torch."""
+"""File names of exported policies, and the notes beside them. Nothing here needs torch."""
 
 from __future__ import annotations
 

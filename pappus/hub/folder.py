@@ -31,9 +31,9 @@ from pappus.trust import RUN_FILE
 
 MODEL = "model.safetensors"
 PLAIN = ("summary.json", "metrics.jsonl", "env-spec.yaml")
-"""Files of a run that go with it as they are, where they are there."""
+"""Files of a run that are copied unchanged if they exist."""
 OF_THIS_MACHINE = ("run_dir", "record", "storage.fallback_dir")
-"""Settings that mean nothing elsewhere."""
+"""Settings that only make sense on this machine."""
 POINTER = b"version https://git-lfs"
 
 
@@ -63,7 +63,7 @@ def push(run: Path, folder: Path, which: str = "latest") -> list[str]:
 
 
 def check_target(folder: Path) -> None:
-    """Raise `UserError` for a folder with something else in it, such as another run, that would be replaced."""
+    """Raise `UserError` for a folder with other content, such as another run, that would be overwritten."""
     check_card(folder)
     taken = [name for name in (RUN_FILE, "checkpoints") if (folder / name).exists()]
     if taken and not has_card(folder):
@@ -71,7 +71,7 @@ def check_target(folder: Path) -> None:
 
 
 def pull(folder: Path, run: Path) -> Path:
-    """A run directory of what was pushed; the checkpoint in it, whose every file is as it was written."""
+    """Make a run directory from a pushed folder; its checkpoint, with every file verified."""
     check_pulled(folder)
     check_free(run)
     checkpoint = CheckpointStore(folder / "checkpoints").latest()

@@ -1,1 +1,1 @@
-"""`pappus sweep`: the settings of a system that suit an env best, by many short runs."""
+"""`pappus sweep`: searches the best settings of a system on an env by many short runs."""

@@ -52,33 +52,33 @@ class Options:
 
 
 def parse(words: Sequence[str]) -> tuple[Options | str, bool, list[str]]:
-    """The options of a new sweep or the directory of one that goes on, whether that is trusted, and the words that are
-    left for the runs."""
+    """The options of a new sweep or the directory of a resumed one, whether that is trusted, and the remaining
+    words, for the runs."""
     parser = Parser(
         prog="pappus sweep", description="Search settings by many short runs; other options are those of pappus train.",
         allow_abbrev=False,
     )
-    parser.add_argument("--space", metavar="FILE", help="YAML file with the options that vary and their ranges")
-    parser.add_argument("--trials", type=int, default=30, help="settings to try (default: 30)")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    parser.add_argument("--space", metavar="FILE", help="YAML file with the options to vary and their ranges")
+    parser.add_argument("--trials", type=int, default=30, help="number of trials (default: 30)")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs (default: 1)")
     parser.add_argument(
         "--objective", choices=["auto", "steps", "return"], default="auto",
         help="fewest steps to --target-return, or highest greedy return at the end (default: steps with a target)",
     )
-    parser.add_argument("--target-return", type=float, metavar="R", help="return at which a run has learnt its task")
-    parser.add_argument("--seeds", default="1", help="seeds of every trial, such as 1..3 (default: 1)")
-    parser.add_argument("--held-out", default="101..105", help="seeds that judge the best trial (default: 101..105)")
-    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="of Optuna (default: tpe)")
-    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="of Optuna (default: median)")
-    parser.add_argument("--rungs", type=int, default=20, help="times at which trials are compared (default: 20)")
-    parser.add_argument("--sampler-seed", type=int, default=1, help="of the sampler (default: 1)")
+    parser.add_argument("--target-return", type=float, metavar="R", help="return at which a run has solved its task")
+    parser.add_argument("--seeds", default="1", help="seeds of each trial, such as 1..3 (default: 1)")
+    parser.add_argument("--held-out", default="101..105", help="seeds that evaluate the best trial (default: 101..105)")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna sampler (default: tpe)")
+    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="Optuna pruner (default: median)")
+    parser.add_argument("--rungs", type=int, default=20, help="points at which trials are compared (default: 20)")
+    parser.add_argument("--sampler-seed", type=int, default=1, help="seed of the sampler (default: 1)")
     parser.add_argument("--run-dir", default="", help="the sweep's directory (default: runs/SYSTEM-ENV-sweep-TIME)")
-    parser.add_argument("--resume", metavar="DIR", help="go on with a sweep")
+    parser.add_argument("--resume", metavar="DIR", help="resume the sweep in this directory")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     given, rest = parser.parse_known_args(words)
     if given.resume:
         if rest or given.space:
-            raise UserError(f"sweep {given.resume!r} goes on as it was begun; leave the other options out")
+            raise UserError(f"sweep {given.resume!r} is resumed with its own options; leave the others out")
         return given.resume, given.trust, []
     return _options(given), given.trust, rest
 
@@ -93,12 +93,12 @@ def _options(given: Any) -> Options:
     if kind == "auto":
         kind = "return" if given.target_return is None else "steps"
     if kind == "steps" and given.target_return is None:
-        raise UserError("--objective steps needs --target-return R, the return that is to be reached")
+        raise UserError("--objective steps needs --target-return R, the return to reach")
     if kind == "return" and given.target_return is not None:
         raise UserError("--objective return and --target-return exclude each other: a run would end at the target")
     seeds, held_out = (tuple(seeds_of(text)) for text in (given.seeds, given.held_out))
     if both := set(seeds) & set(held_out):
-        raise UserError(f"--held-out {given.held_out} and --seeds share seed {min(both)}; a trial must not know it")
+        raise UserError(f"--held-out {given.held_out} and --seeds share seed {min(both)}; trials must not use it")
     return Options(
         Path(given.space), given.trials, given.jobs, kind, given.target_return, seeds, held_out, given.sampler,
         given.pruner, given.rungs, given.sampler_seed, given.run_dir,
@@ -155,7 +155,7 @@ def begin(options: Options, plan: Plan) -> int:
 
 
 def go_on(run: str, trust: bool) -> int:
-    """Go on with a sweep; the exit code."""
+    """Resume a sweep; the exit code."""
     directory = Path(run).resolve()
     plan = saved_plan(directory)
     if not trust:
@@ -188,14 +188,14 @@ def _run(directory: Path, plan: Plan, study: Study, trust: bool = False) -> int:
         write_pages(directory, plan, study.trials(), best, None)
 
     if not Sweep(directory, plan, study, ended, trust).run():
-        print(f"go on with pappus sweep --resume {directory}")
+        print(f"resume with pappus sweep --resume {directory}")
         return 130
     best, verdict = study.best, None
     if best is not None and best.values != plan.defaults:
-        print(f"best: trial {best.number}; now the seeds that no trial had, beside the defaults", flush=True)
+        print(f"best: trial {best.number}; evaluating it and the defaults on held-out seeds", flush=True)
         verdict, code = judge(directory, plan, best, trust)
         if verdict is None:
-            print(f"go on with pappus sweep --resume {directory}")
+            print(f"resume with pappus sweep --resume {directory}")
             return code
     return _report(directory, plan, study, verdict)
 
@@ -205,7 +205,7 @@ def _report(directory: Path, plan: Plan, study: Study, verdict: Verdict | None) 
     write_pages(directory, plan, trials, best, verdict)
     print("", text_page(plan, trials, best, verdict), "", sep="\n")
     if best is None:
-        print("no trial was completed: nothing is found")
+        print("no trial was completed, so there is no result")
         return 1
     if verdict is None:
         print("the defaults are the best of these settings")

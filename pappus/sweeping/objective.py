@@ -1,4 +1,4 @@
-"""What a sweep looks for, and how a run is going until then."""
+"""The objective of a sweep, and the intermediate returns by which trials are pruned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pappus.telemetry.history import GREEDY, TRAINING, History
 
 UNSOLVED = 2
-"""A run that does not reach the target counts as if it had taken so many times the steps that it had."""
+"""A run that does not reach the target counts as this many times its step budget."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Objective:
     """Steps of a run."""
     target: float | None
     rungs: int
-    """So many times on the way, at equal steps, trials are compared by their returns."""
+    """Number of equally spaced steps at which trials are compared by their returns."""
     by_evaluations: bool
-    """Whether those are of greedy evaluations; else of training episodes."""
+    """Whether these are returns of greedy evaluations; otherwise of training episodes."""
 
     @property
     def minimises(self) -> bool:
@@ -44,7 +44,7 @@ class Objective:
         return float(np.mean(known)) if known and len(known) == len(values) else None
 
     def value(self, summary: Mapping[str, Any]) -> float | None:
-        """Of one run: the steps that it took, or its greedy return; None if it never got there."""
+        """Of one run: the steps that it took, or its greedy return; None if there is none."""
         value = summary.get("solved_at_step" if self.minimises else "eval_return")
         return None if value is None else float(value)
 

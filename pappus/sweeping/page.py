@@ -39,7 +39,7 @@ def write_pages(
 
 
 def head(plan: Plan, trials: Sequence[Trial]) -> str:
-    """What is swept, and how far it is."""
+    """The space and the progress of a sweep, in a line."""
     counts = {state: sum(trial.state == state for trial in trials) for state in COLORS}
     states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     seeds = ", ".join(map(str, plan.seeds))
@@ -60,7 +60,7 @@ def line_of(plan: Plan, trial: Trial, best: Trial | None) -> str:
 
 
 def text_page(plan: Plan, trials: Sequence[Trial], best: Trial | None, verdict: Verdict | None) -> str:
-    """The study as text: every trial, the best one, and how it does on other seeds."""
+    """The study as text: every trial, the best one, and its result on held-out seeds."""
     lines = [head(plan, trials), "", *aligned(_rows(plan, trials))]
     if best is not None:
         lines += ["", f"best: trial {best.number}, {result_of(best)}"]

@@ -1,4 +1,4 @@
-"""What a sweep was asked for: kept in its directory, so that it can go on."""
+"""The request of a sweep, kept in its directory so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Plan:
     seeds: tuple[int, ...]
     """Of every trial."""
     held_out: tuple[int, ...]
-    """Seeds that no trial has, which judge the best one."""
+    """Held-out seeds, on which the best trial is evaluated."""
     sampler: str = "tpe"
     pruner: str = "median"
     seed: int = 1

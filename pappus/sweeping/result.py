@@ -1,4 +1,4 @@
-"""What a sweep found, judged on seeds that no trial had, and the file of settings that says so."""
+"""The result of a sweep on held-out seeds, and the settings file that contains it."""
 
 from __future__ import annotations
 

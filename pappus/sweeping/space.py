@@ -94,7 +94,7 @@ def read_space(path: Path) -> list[tuple[int, Parameter]]:
     entries = load_entries(path)
     if not entries:
         example = "optimizer.learning-rate: {low: 1e-4, high: 1e-2}"
-        raise UserError(f"space {str(path)!r} is empty; write such as {example}")
+        raise UserError(f"space {str(path)!r} is empty; write for example {example}")
     return [
         (line, _parameter(name.replace("_", "-").removeprefix("--"), value, f"{path}:{line}: {name}"))
         for name, (line, value) in entries.items()
@@ -176,7 +176,7 @@ def _checked(parameter: Parameter, where: str, config: RunConfig) -> Parameter:
 def _typed(parameter: Range, kind: Any, where: str, config: RunConfig) -> Range:
     """A range whose numbers are those of the option: whole ones, or any."""
     if kind not in (int, float):
-        raise UserError(f"{where} takes no number; give a list of choices")
+        raise UserError(f"{where} is not numeric; give a list of choices")
     if kind is float:
         return parameter
     numbers = [number for number in (parameter.low, parameter.high, parameter.step) if number is not None]

@@ -1,4 +1,4 @@
-"""The trials of a sweep in Optuna's SQLite study: which values come next, which trials are worth no more time.
+"""The trials of a sweep in Optuna's SQLite study: which values come next, which trials are pruned.
 
 A trial is `running` from the moment its values are drawn until it is told how it ended, whatever becomes of the process
 in between: a sweep that goes on finds it, and finishes it.
@@ -74,7 +74,7 @@ class Study:
         return self.trial(trial.number)
 
     def report(self, number: int, rung: int, value: float) -> bool:
-        """The return of a trial at a rung; whether it is worth no more time."""
+        """Report the return of a trial at a rung; whether to prune it."""
         trial = self._running[number]
         trial.report(self._sign * value, rung)
         return bool(trial.should_prune())

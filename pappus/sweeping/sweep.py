@@ -30,7 +30,7 @@ from pappus.telemetry.run_log import DONE
 
 LOOK_SECONDS = 0.5
 FAILURES = 3
-"""So many failed trials at the start, and nothing else, end a sweep: the command is at fault."""
+"""This many failed trials at the start, with no other outcome, end a sweep: the command is at fault."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Sweep:
                 self._look_after(active)
 
     def _fill(self) -> bool:
-        """Start runs where there is room; whether any trial is under way."""
+        """Start runs in free slots; whether any trial is running."""
         room = self._plan.jobs - sum(len(active.running) for active in self._active)
         for active in self._active:
             for seed in active.waiting if not active.ending else ():
@@ -144,8 +144,8 @@ class Sweep:
         return self._plan.objective.value(active.summary(seed))
 
     def _is_hopeless(self, active: Active) -> bool:
-        """Report the rungs that a trial has passed; whether it is worth no more time. Runs that ended early pass all
-        rungs that are left, at the return that they reached."""
+        """Report the rungs that a trial has passed; whether to prune it. Runs that ended early pass all remaining rungs
+        at their last return."""
         objective = self._plan.objective
         started = [seed for seed in active.seeds if seed not in active.waiting]
         histories = [read_history(active.folder(seed)) for seed in started]
@@ -168,14 +168,14 @@ class Sweep:
         self._tell(self._study, self._study.trial(active.trial.number))
 
     def _check_failures(self, output: Path) -> None:
-        """Raise `RunError` where nothing but failures has come yet."""
+        """Raise `RunError` if all trials so far failed."""
         ended = [trial for trial in self._study.trials() if trial.state != "running"]
         if len(ended) >= min(FAILURES, self._plan.trials) and all(trial.state == "failed" for trial in ended):
             self._stop()
             raise RunError(f"all of the first {len(ended)} trials failed; the newest says why in {output}")
 
     def _stop(self) -> None:
-        """Ask all runs to save and stop, and wait; kill them if asked once more, or if that takes too long."""
+        """Tell all runs to save and stop, and wait; kill them on a second signal or after a deadline."""
         running = [process for active in self._active for process in active.running]
         for process in running:
             process.send_signal(signal.SIGINT)
@@ -186,13 +186,13 @@ class Sweep:
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             for process in running:
                 if process.poll() is None:
-                    print("pappus: a run had not stopped, and is killed", file=sys.stderr)
+                    print("pappus: a run did not stop in time and is killed", file=sys.stderr)
                     process.kill()
                     process.wait()
 
 
 def _free(directory: Path) -> bool:
-    """Whether no process writes there: a run of a sweep that was killed takes a moment to save."""
+    """Whether no process writes there: runs of a killed sweep take a moment to save."""
     if not directory.is_dir():
         return True
     try:

@@ -69,7 +69,7 @@ def test_a_default_between_two_steps_is_none_of_the_space() -> None:
     ("optimizer.learning-rate: {low: 1, high: 2, log: 3}", "must be true or false"),
     ("optimizer.learning-rate: {low: 1, high: 2, step: 5}", "step=5 must be positive and at most"),
     ("optimizer.learning-rate: {low: 1, high: .inf}", "high must be a number"),
-    ("network.activation: {low: 1, high: 2}", "takes no number; give a list of choices"),
+    ("network.activation: {low: 1, high: 2}", "is not numeric; give a list of choices"),
     ("network.activation: [relu]", "two choices or more"),
     ("network.activation: [relu, {a: 1}]", "is no choice"),
     ("network.activation: [relu, sigmoid]", ":1: network.activation: .*sigmoid"),

@@ -132,15 +132,15 @@ class StandAlone:
 
 def main(words: list[str], parser: argparse.ArgumentParser) -> int:
     """The command line."""
-    parser.add_argument("--config", required=True, help="YAML file with the tables (docs/concepts/replay.md)")
+    parser.add_argument("--config", required=True, help="YAML file that defines the tables (docs/concepts/replay.md)")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS", help="HOST:PORT or unix:PATH")
-    parser.add_argument("--checkpoints", default="", metavar="DIR", help="restore from here, and write here at the end")
-    parser.add_argument("--every", type=float, default=0.0, metavar="SECONDS", help="write while running, too")
-    parser.add_argument("--token-file", default="", help="file with the secret that clients must know")
+    parser.add_argument("--checkpoints", default="", metavar="DIR", help="restore the newest; write one at the end")
+    parser.add_argument("--every", type=float, default=0.0, metavar="SECONDS", help="also write in this interval")
+    parser.add_argument("--token-file", default="", help="file with the token that clients must present")
     parser.add_argument("--certificate", default="", help="TLS: the server's certificate chain (PEM)")
     parser.add_argument("--key", default="", help="TLS: its private key (PEM)")
-    parser.add_argument("--client-authority", default="", help="mutual TLS: who signed the clients' certificates (PEM)")
-    parser.add_argument("--insecure", action="store_true", help="listen beyond this machine with neither token nor TLS")
+    parser.add_argument("--client-authority", default="", help="mutual TLS: CA of the clients' certificates (PEM)")
+    parser.add_argument("--insecure", action="store_true", help="allow other machines without a token or TLS")
     given = parser.parse_args(words)
     wire = WireConfig(
         with_port(given.listen), given.token_file, given.certificate, given.key, given.client_authority, given.insecure
