@@ -28,11 +28,11 @@ def name_of(env: EnvLike) -> str:
         spec = getattr(env, "spec", None)
         one = repr(spec.id) if spec is not None else f"lambda: {type(env.unwrapped).__name__}(…)"
         raise UserError(
-            f"env is {type(env.unwrapped).__name__}(…), an env that is made already, and a run makes many of its own; "
-            f"give env={one}, or a function that makes one"
+            f"env is {type(env.unwrapped).__name__}(…), an env instance, but a run creates many envs; "
+            f"give env={one}, or a function that creates one"
         )
     if not callable(env):
-        raise UserError(f"env={env!r:.100} makes no env; give a Gymnasium id, or a function that makes one")
+        raise UserError(f"env={env!r:.100} is not an env; give a Gymnasium id, or a function that creates one")
     return f"{getattr(env, '__module__', '')}:{getattr(env, '__qualname__', type(env).__name__)}"
 
 

@@ -41,7 +41,7 @@ class Beginning(enum.Enum):
             return cls.NOTHING
         written = load_file(directory / "config.yaml")
         if not (directory / "lock").exists() or "system" not in written:
-            raise UserError(f"{str(directory)!r} has a config.yaml that is not of a run; give another --run-dir")
+            raise UserError(f"{str(directory)!r} has a config.yaml that is of no run; give another --run-dir")
         fallback = fallback_of(directory, written)
         if fallback is not None and has_checkpoint(fallback / "checkpoints"):
             return cls.RUN

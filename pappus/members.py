@@ -37,7 +37,7 @@ def seeds_of(text: str) -> list[int]:
         seeds = [int(word) for word in text.split(",")]
     if seeds and len(set(seeds)) == len(seeds):
         return seeds
-    raise UserError(f"--seeds {text} names no seeds; write such as 1..5 or 1,2,7, each once")
+    raise UserError(f"--seeds {text} names no seeds; write for example 1..5 or 1,2,7, each seed once")
 
 
 def members_of(
@@ -66,7 +66,7 @@ def varied_by(texts: Iterable[str]) -> dict[str, list[str]]:
         name, equals, values = text.partition("=")
         found = [value for value in values.split(",") if value]
         if not equals or not name or not found:
-            raise UserError(f"--vary {text} names no values; write such as --vary optimizer.learning-rate=1e-3,3e-4")
+            raise UserError(f"--vary {text} names no values; write for example --vary unroll-length=20,40")
         name = name.removeprefix("--").replace("_", "-")
         if name in varied:
             raise UserError(f"--vary {name} is given twice; give all its values at once: --vary {name}=VALUE,VALUE")

@@ -61,5 +61,5 @@ def run_file(directory: Path) -> Path:
     """The config of a run directory; `UserError` where there is none."""
     path = directory / RUN_FILE
     if not path.is_file():
-        raise UserError(f"{str(directory)!r} is no run directory: it has no {RUN_FILE}; `ls runs` shows what there is")
+        raise UserError(f"{str(directory)!r} is no run directory: it has no {RUN_FILE}; `ls runs` lists the runs")
     return path

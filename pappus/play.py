@@ -53,7 +53,7 @@ class Playing:
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
-            raise UserError(f"episodes={self.episodes} plays nothing; use 1 or more")
+            raise UserError(f"episodes={self.episodes} must be at least 1")
         if not 0 <= self.epsilon <= 1:
             raise UserError(f"epsilon={self.epsilon} is no probability; use 0 … 1")
         if self.policy == RANDOM and not self.env:

@@ -118,7 +118,7 @@ def check_batch(spec: Nest, batch: Nest, name: str = "observations") -> int:
         raise UserError(f"{name} lacks {missing[0]!r}: this policy was trained on {wanted}; give all of them")
     sizes = {key: check_batch(spec[key], batch[key], f"{name}[{key!r}]") for key in keys if key != ACTION_MASK}
     if len(set(sizes.values())) > 1:
-        raise UserError(f"{name} has {sizes} rows, which differ; give as many rows of each")
+        raise UserError(f"{name} has {sizes} rows; give the same number of rows of each")
     return next(iter(sizes.values()))
 
 
@@ -153,7 +153,10 @@ def _check_memory(memory: Memory, one: Memory, size: int) -> None:
     given, wanted = leaves_in(memory), leaves_in(one)
     shapes = [(size, *leaf.shape[1:]) for leaf in wanted]
     if len(given) != len(wanted) or [np.shape(leaf) for leaf in given] != shapes:
-        raise UserError(f"state is no memory of {size} episodes of this policy; give what predict returned for them")
+        raise UserError(
+            f"state is not a recurrent state of {size} episodes of this policy; "
+            "give what predict returned for them"
+        )
 
 
 def leaves_in(nest: Nest) -> list[Any]:

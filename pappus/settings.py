@@ -111,7 +111,7 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
     names = {path[0] for path, _ in given}
     if "envs" in names and names & {"envs_per_actor", "max_envs"}:
         raise UserError(
-            "--envs is the number of all envs, --envs-per-actor that of each actor, which --max-envs limits; give "
+            "--envs is the total number of envs, --envs-per-actor the number per actor, which --max-envs limits; give "
             "--envs or the others"
         )
     return _applied_all(config, given, _from_text)
@@ -289,7 +289,7 @@ def _refuse_unknown(config: object, name: str) -> NoReturn:
     option, known = name.replace("_", "-"), option_names(config)
     if option.startswith("topology.wire."):
         raise UserError(
-            f"system {getattr(config, 'system', '')!r} takes no envs from elsewhere, so there is no --{option}; "
+            f"system {getattr(config, 'system', '')!r} accepts no remote envs, so there is no --{option}; "
             "systems with central inference do, such as seed-vtrace"
         )
     short = [name.replace("_", "-") for name in ALIASES]

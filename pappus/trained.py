@@ -83,7 +83,7 @@ def evaluate(
     """Play whole greedy episodes with the policy of a run; with `video`, one by one and recorded there. For `env`,
     `system` and `trust` see `load_policy`."""
     if episodes < 1:
-        raise UserError(f"episodes={episodes} plays nothing; use 1 or more")
+        raise UserError(f"episodes={episodes} must be at least 1")
     found, config = saved_config(Path(run), system, trust=trust, without=unused_settings(env))
     path, source = find_checkpoint(Path(run), checkpoint), env or config.env
     if video is not None:

@@ -80,7 +80,7 @@ def validate_settings(config: RunConfig) -> None:
     validate_numbers(config)
     if config.learners > 1 and not config.topology.many_learners:
         raise UserError(
-            f"learners={config.learners}: in {config.system_name!r} no learners share their updates; use --learners 1, "
+            f"learners={config.learners}: {config.system_name!r} supports only one learner; use --learners 1, "
             "or impala, seed-vtrace or ppo"
         )
     config.topology.check(config)
@@ -118,7 +118,7 @@ def _validate_data(config: RunConfig) -> None:
     if uses == "only" and not config.data:
         raise UserError(NO_DATA.format(name))
     if uses == "only" and config.record:
-        raise UserError(f"record={config.record!r}: {name!r} plays nothing that could be recorded; leave --record out")
+        raise UserError(f"record={config.record!r}: {name!r} plays no episodes to record; leave --record out")
     if uses == "no" and config.data:
         raise UserError(
             f"data={config.data!r}: {name!r} learns from what its actors see; use a system @offline, or one with "
@@ -126,14 +126,14 @@ def _validate_data(config: RunConfig) -> None:
         )
     if config.data_share is not None and not config.mixes_data:
         why = "all its batches come from data" if uses == "only" else "there is no --data"
-        raise UserError(f"data_share={config.data_share} means nothing to {name!r}: {why}; leave it out")
+        raise UserError(f"data_share={config.data_share} has no effect in {name!r}: {why}; leave it out")
     share = config.share_of_data
     if not 0 < share < 1:
         raise UserError(f"data_share={share} must lie between 0 and 1; for data alone use @offline")
     if config.mixes_data and not 0 < config.batch_from_data < config.batch_size:
         raise UserError(
-            f"data_share={share} of batch_size={config.batch_size} leaves one table out; use a larger batch, or "
-            "another share"
+            f"data_share={share} of batch_size={config.batch_size} takes no item from one table; use a larger batch, "
+            "or another share"
         )
 
 
@@ -205,7 +205,7 @@ def _validate_device(config: RunConfig) -> None:
         raise UserError(NO_GPU.format(config.device))
     count = torch.cuda.device_count()
     if int(index or 0) >= count:
-        raise UserError(f"device={config.device!r} is not here: there are {count} GPUs, counted from 0; use cuda")
+        raise UserError(f"device={config.device!r} does not exist: there are {count} GPUs, counted from 0; use cuda")
     if count < config.learners:
         raise UserError(
             f"learners={config.learners} need a GPU each, and there are {count}; use fewer learners, or --device cpu"

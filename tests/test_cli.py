@@ -13,7 +13,7 @@ from pappus.cli import main
 from pappus.machine import Machine
 
 WRONG = [
-    ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' takes no envs from elsewhere"),
+    ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' accepts no remote envs"),
     ("train impala --env CartPole-v1 --plan --device cpu --budget gpu-hours=1", "the run holds no GPU"),
     ("train impala --env CartPole-v1 --tune --plan", "--plan is of what would run now, which --tune is to find"),
     ("train impala --env CartPole-v1 --price gb=1,gb=2", "price names gb twice"),
@@ -23,7 +23,7 @@ WRONG = [
         "topology.env_groups=3 does not divide envs_per_actor=128",
     ),
     ("train seed-vtrace --env CartPole-v1 --topology.inference_in gpu", "--topology.inference-in"),
-    ("train seed-vtrace --env CartPole-v1 --actors 0", "leaves nobody to learn from"),
+    ("train seed-vtrace --env CartPole-v1 --actors 0", "leaves no env to learn from"),
     ("train seed-vtrace --env CartPole-v1 --actors -1", "actors=-1"),
     ("serve seed-vtrace", "--env-spec is missing"),
     ("serve seed-vtrace --env-spec no_such_file.yaml", "no_such_file.yaml"),

@@ -165,7 +165,7 @@ def test_one_thread_is_enough_where_roles_take_turns(system: str, settings: dict
 @pytest.mark.parametrize(("device", "learners", "message"), [
     ("cuda:0", 1, None),
     ("cuda:1", 1, None),
-    ("cuda:2", 1, "device='cuda:2' is not here: there are 2 GPUs, counted from 0; use cuda"),
+    ("cuda:2", 1, "device='cuda:2' does not exist: there are 2 GPUs, counted from 0; use cuda"),
     ("cuda", 3, "learners=3 need a GPU each, and there are 2"),
 ])
 def test_gpus_that_are_not_there_are_refused(

@@ -86,7 +86,7 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_was(
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "mine.pt").write_text("weeks of work")
     assert command(tmp_path, 200) == 2
-    assert "has a config.yaml that is not of a run; give another --run-dir" in capsys.readouterr().err
+    assert "has a config.yaml that is of no run; give another --run-dir" in capsys.readouterr().err
     assert (tmp_path / "checkpoints" / "mine.pt").read_text() == "weeks of work"
 
 

@@ -81,7 +81,8 @@ def test_who_interrupts_is_told_what_becomes_of_the_episodes(
     ("settings", "words"),
     [
         ({"policy": "random"}, "needs an env"), ({"policy": "x", "epsilon": 2.0}, "is no probability"),
-        ({"policy": "x", "episodes": 0}, "plays nothing"), ({"policy": "x", "sample": True, "epsilon": 0.1}, "greedy"),
+        ({"policy": "x", "episodes": 0}, "episodes=0 must be at least 1"),
+        ({"policy": "x", "sample": True, "epsilon": 0.1}, "greedy"),
         ({"policy": "nowhere"}, "is no run directory"),
     ],
 )

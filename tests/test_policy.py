@@ -82,7 +82,7 @@ GOOD: dict[str, Any] = {
         (dicts, np.zeros((2, 4)), "lacks 'both': this policy was trained on a dict with 'both', 'kind'"),
         (dicts, {**GOOD, "picture": GOOD["picture"] * 0.5}, r"\['picture'\] has dtype float64, but .* bool"),
         (dicts, {**GOOD, "kind": np.zeros(2)}, r"\['kind'\] has dtype float64, but .* int"),
-        (dicts, {**GOOD, "where": np.zeros((3, 4))}, "rows, which differ"),
+        (dicts, {**GOOD, "where": np.zeros((3, 4))}, "rows; give the same number of rows"),
         (dicts, {**GOOD, "both": (GOOD["both"][0],)}, r"observations\['both'\] lacks 1"),
         (masks, {"seen": np.zeros((2, 4))}, "lacks 'action_mask'"),
         (masks, {"seen": np.zeros((2, 4)), ACTION_MASK: np.ones((2, 3))}, r"\['action_mask'\] has shape \[2, 3\]"),
@@ -96,7 +96,7 @@ def test_what_is_no_batch_of_observations_gets_a_sentence(make: Any, observation
 def test_memory_of_others_gets_a_sentence() -> None:
     policy = lstm()
     _, memory = policy.predict(np.zeros((2, 4)))
-    with pytest.raises(UserError, match="state is no memory of 3 episodes"):
+    with pytest.raises(UserError, match="state is not a recurrent state of 3 episodes"):
         policy.predict(np.zeros((3, 4)), state=memory)
     with pytest.raises(UserError, match="first has shape"):
         policy.predict(np.zeros((3, 4)), first=[True])

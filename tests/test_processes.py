@@ -310,7 +310,7 @@ def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(
     saved = training.directory / "checkpoints"
     eventually(lambda: any(int(path.parent.name[5:]) > 1000 for path in saved.glob("step-*/replay.json")))
     assert "replay died (SIGKILL); restarting" in kill_and_go_on(training, "replay")
-    back = logged(training, r"replay: back with ([\d,]+) of ([\d,]+) items that had come: ([\d,]+) are lost")
+    back = logged(training, r"replay: back with ([\d,]+) of ([\d,]+) inserted items: ([\d,]+) are lost")
     here, noted, lost = (int(number.replace(",", "")) for number in back.groups())
     assert here > 0 and noted - here == lost, "something was restored, and the sum is right"
     kill_and_go_on(training, writer)
@@ -368,7 +368,7 @@ def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Sta
 @pytest.mark.parametrize(
     ("updates", "replay_server", "found"),
     [
-        ("lock-free", "master", r"master: back; weights and statistics are where they were, at version ([\d,]+)"),
+        ("lock-free", "master", r"master: back; weights and statistics are unchanged, at version ([\d,]+)"),
         ("serialised", "parameter-server-0", r"parameter-server-0: back with the weights of version ([\d,]+)"),
     ],
     ids=["lock-free", "serialised"],

@@ -169,7 +169,7 @@ def test_a_client_that_breaks_batches_within_the_bounds_is_dropped_and_the_run_g
             except grpc.RpcError as error:
                 status, text = error.code().name, error.details()
         assert status == "INVALID_ARGUMENT" and "not finite" in text
-        eventually(lambda: re.search(r"plausible \(2 envs\) at \S+ was refused: what it showed", training.output()))
+        eventually(lambda: re.search(r"plausible \(2 envs\) at \S+ was refused: its data made", training.output()))
         eventually(lambda: "the batch is skipped, and 1 client is to blame" in training.output())
         trained = training.steps()
         eventually(lambda: training.steps() > trained)

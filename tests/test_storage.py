@@ -131,7 +131,7 @@ def test_a_failed_checkpoint_goes_to_the_fallback_from_which_the_run_is_resumed(
     assert any((directory / "checkpoints").glob("step-*")), "there is room again"
     assert main(["train", "--resume", str(tmp_path / "spare" / "run"), "--steps", "6000"]) == 0
     logs = [(where / "log.txt").read_text() for where in (directory, tmp_path / "spare" / "run")]
-    assert not any("begins with empty tables" in text for text in logs)
+    assert not any("starts with empty tables" in text for text in logs)
 
 
 def test_a_fallback_that_is_the_run_itself_or_another_run_is_refused(
@@ -200,7 +200,7 @@ def test_a_full_disk_costs_a_replay_run_nothing_when_there_is_room_again(tmp_pat
 def no_room_and_given_up(training: Training, disk: Path) -> bool:
     """Takes the room again that an older checkpoint leaves when it is removed."""
     fill(disk / "ballast")
-    return "a checkpoint was given up" in training.output()
+    return "a checkpoint was abandoned" in training.output()
 
 
 def fill(path: Path) -> None:
@@ -224,6 +224,6 @@ def test_replay_tables_that_never_fit_on_the_disk_stay_in_memory_and_time_ends_t
         assert training.wait(60) == INCOMPLETE, training.output()
         assert training.summary()["exit_reason"] == "time is up"
         assert training.summary()["storage"]["lost"] == {"checkpoints": 1}
-        assert "died" not in training.output() and training.output().count("a checkpoint was given up: replay") == 1
+        assert "died" not in training.output() and training.output().count("a checkpoint was abandoned: replay") == 1
     finally:
         training.end()

@@ -129,7 +129,7 @@ def test_an_env_that_does_not_repeat_itself_is_named(start: Start, capsys: pytes
         (["seed-vtrace"], "decides by the clock which requests share a forward pass"),
         (["gorila-dqn"], "while parameter servers change them"),
         (["a3c", "--actors", "2"], "its workers change one memory without a lock"),
-        (["impala", "--runtime", "inline"], "an inline run is the same every time"),
+        (["impala", "--runtime", "inline"], "an inline run is deterministic"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_with_the_reason(

@@ -25,7 +25,7 @@ def main(words: list[str], began: float) -> int:
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
     if arguments.observations < 1:
-        raise UserError(f"--observations {arguments.observations} checks nothing; use 1 or more")
+        raise UserError(f"--observations {arguments.observations} must be at least 1")
     out = None if arguments.out is None else Path(arguments.out)
     if out is not None:
         check_folder(out)

@@ -29,7 +29,7 @@ def train_population(
 
     if run is not None:
         if words or any(value is not None for value in given.values()):
-            raise UserError(f"population {run!r} is resumed with its own options; leave the others out")
+            raise UserError(f"population {run!r} is resumed as it was started; leave the other options out")
         return population.saved_population(Path(run), trust).run(shown)
     if value_of(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")

@@ -59,7 +59,7 @@ class BufferLender(Port):
         return [self._loan.returned.popleft() for _ in range(len(self._loan.returned))]
 
     def explain(self) -> str:
-        return f"{len(self._loan.given)} are still to be used"
+        return f"{len(self._loan.given)} are still in use"
 
 
 class BufferBorrower(Port):

@@ -108,4 +108,4 @@ class TorchMember(Port):
         return True
 
     def explain(self) -> str:
-        return self._failure or f"not all of {self.members} have brought theirs"
+        return self._failure or f"not all of {self.members} have contributed"

@@ -54,7 +54,7 @@ def external_spec(env: str) -> EnvSpec:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"env spec {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not {"observation", "action"} <= set(content):
-        raise UserError(f"env spec {str(path)!r} must say what 'observation' and 'action' are; see pappus serve --help")
+        raise UserError(f"env spec {str(path)!r} must define 'observation' and 'action'; see pappus serve --help")
     unknown = set(content) - {"observation", "action", "frame_stack"}
     if unknown:
         raise UserError(f"env spec {str(path)!r} has unknown entries: {', '.join(map(str, unknown))}")

@@ -156,7 +156,7 @@ def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, 
     if not isinstance(made, gym.vector.VectorEnv):
         raise UserError(f"{_name(factory)} takes num_envs but returned a {type(made).__name__}; return a VectorEnv")
     if made.num_envs != num_envs:
-        raise UserError(f"{_name(factory)} was asked for num_envs={num_envs} and made {made.num_envs}; make as many")
+        raise UserError(f"{_name(factory)} made {made.num_envs} envs for num_envs={num_envs}; make as many as asked")
     return made
 
 

@@ -63,7 +63,7 @@ def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
         return MultiDiscreteAction(nvec), _shifted(space.start, space.shape, space.dtype)
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "fiu":
         return ContinuousAction(space.shape), partial(_to_bounds, *affine(space), space)
-    raise UserError(f"action is {space}, which has no policy; use Discrete, MultiDiscrete or a numeric Box")
+    raise UserError(f"action is {space}, which no policy supports; use Discrete, MultiDiscrete or a numeric Box")
 
 
 def from_env_action(space: Space, action: Any) -> Array:
@@ -129,7 +129,7 @@ def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
         values = tuple(int(n) for n in space.nvec.ravel())
         return ArraySpec(space.shape, "int64", values), _counted_from(space.start)
     raise UserError(
-        f"{path} is {space}, which has no fixed array; use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
+        f"{path} is {space}, which has no fixed shape; use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
     )
 
 

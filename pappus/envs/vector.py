@@ -200,11 +200,11 @@ EnvBackend: TypeAlias = Callable[[Any, int, int, EnvOptions], VectorEnv]
 def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> VectorEnv:
     """Make N envs with the backend of the options."""
     if num_envs < 1:
-        raise UserError(f"num_envs={num_envs} steps nothing; use 1 or more")
+        raise UserError(f"num_envs={num_envs} must be at least 1")
     if is_external(env):
         raise UserError(f"env {env!r} runs in another process and cannot be made here")
     if isinstance(env, str) and env.startswith(DATA_PREFIX):
-        raise UserError(f"env {env!r} is only known by its data and cannot be made; give the env that it is of")
+        raise UserError(f"env {env!r} exists only as data and cannot be created; give the env that the data is from")
     backend = find_backend(backend_of(env, options))
     with making(env, options):
         made = backend(env, num_envs, seed, options)

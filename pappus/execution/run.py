@@ -111,7 +111,7 @@ class Execution:
         """What is worth a line before the run begins."""
         yield from self.notes
         if self.run.first_weights is not None:
-            yield f"begins with the weights of {self.run.first_weights}"
+            yield f"starts from the weights of {self.run.first_weights}"
         yield from data_notes(self.run.config.data)
         yield from filter(None, (disk_warning(self.run, program, self.directory), numba_note(self.run.config)))
 

@@ -90,7 +90,7 @@ def _logger(name: str, run: LoggedRun) -> Hook:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"--log {name} cannot begin: {told(error)}; mend that, or leave --log {name} out") from error
+        raise UserError(f"--log {name} cannot begin: {told(error)}; fix that, or leave --log {name} out") from error
     calls: dict[str, Callable[..., None]] = {
         "on_metrics": lambda step, metrics, time: logger.write(step, time, metrics),
         "on_end": lambda step, summary: logger.end(summary),

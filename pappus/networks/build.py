@@ -199,14 +199,14 @@ def _torso(leaf: ArraySpec, cnn: type[CNN] | None, config: NetworkConfig) -> Tor
 def _refuse_moments(config: NetworkConfig) -> None:
     if config.normalize:
         raise UserError(
-            "network.normalize=True: running moments are those of fresh experience, and this algorithm learns from "
+            "network.normalize=True: running moments need fresh experience, and this algorithm learns from "
             "replay; scale the observations in the env, or use ppo"
         )
 
 
 def _check(env: EnvSpec, config: NetworkConfig) -> None:
     if not config.hidden_sizes or min(config.hidden_sizes) < 1:
-        raise UserError(f"hidden_sizes={config.hidden_sizes} must be layers of at least 1 unit; use such as (64, 64)")
+        raise UserError(f"hidden_sizes={config.hidden_sizes} must be layers of at least 1 unit; use e.g. (64, 64)")
     if config.core_size < 1:
         raise UserError(f"core_size={config.core_size} must be at least 1; use for example 64, or core='none'")
     if not env.masked:
@@ -219,5 +219,5 @@ def _check(env: EnvSpec, config: NetworkConfig) -> None:
     if size != (env.action.mask_size,):
         raise UserError(
             f"the observation's {ACTION_MASK!r} has shape {list(size)}, but {env.action} has "
-            f"{env.action.mask_size} values in a row; give the mask one entry for each"
+            f"{env.action.mask_size} choices in total; give the mask one entry for each"
         )

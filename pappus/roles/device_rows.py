@@ -19,8 +19,8 @@ def keep_pictures(source: ItemSource, free: int, tell: Callable[[str], None]) ->
     needed = source.picture_bytes()
     if needed > SHARE_OF_MEMORY * free:
         tell(
-            f"pictures of replay would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are free on "
-            "the device: they are sent with every batch"
+            f"replayed images would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are free on "
+            "the device, so they are sent with every batch"
         )
     elif needed:
         source.keep_rows()
@@ -41,7 +41,7 @@ class DeviceRows:
             rows = torch.from_numpy(values).to(self._device)
             if column not in self._columns:
                 self._columns[column] = kept = rows.new_zeros(most + 1, *rows.shape[1:])
-                self._tell(f"pictures of replay are kept on {self._device}: {kept.nbytes / 2**30:.1f} GiB")
+                self._tell(f"replayed images are kept on {self._device}: {kept.nbytes / 2**30:.1f} GiB")
             self._columns[column].index_copy_(0, torch.from_numpy(numbers).to(self._device), rows)
 
     def tensor(self, leaf: Array | RowNumbers) -> torch.Tensor:

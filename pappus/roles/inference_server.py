@@ -25,7 +25,7 @@ from pappus.types import ORIGIN, OWN, Array, Episodes, Nest, Request, Timestep, 
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
 BROKE_A_BATCH = (
-    "what it showed made a loss or a gradient that is not finite; send numbers of about one, and check the simulator"
+    "its data made a loss or gradient that is not finite; send numbers of about one, and check the simulator"
 )
 
 

@@ -118,7 +118,7 @@ class Master(Role):
         self._optimizer, self._statistics = optimizer, statistics_of(optimizer)
         self.steps, self.updates = (int(count) for count in shared.counted)
         if shared.ready():  # by a predecessor
-            self.metrics.event(f"back; weights and statistics are where they were, at version {updates.total():,}")
+            self.metrics.event(f"back; weights and statistics are unchanged, at version {updates.total():,}")
 
     def step(self) -> Waitable | None:
         """Open the shared parameters, or publish what changed there; without changes, look again after a while."""

@@ -125,7 +125,7 @@ class ParameterServer(Role):
             with torch.no_grad():
                 self._parameter.copy_(torch.from_numpy(into))
             self.metrics.event(
-                f"back with the weights of version {version:,}, and what its optimizer knew at {self.updates:,}"
+                f"back with the weights of version {version:,} and the optimizer's state of update {self.updates:,}"
             )
             self.updates, self.steps = version, self._counted.total()  # which it had counted
         self._publish()

@@ -76,7 +76,7 @@ class ReplayServer(Role):
         here, noted = self._inserted(), self._host.inserted
         if noted > here:
             self.metrics.count("items_lost", noted - here)
-            self.metrics.event(f"back with {here:,} of {noted:,} items that had come: {noted - here:,} are lost")
+            self.metrics.event(f"back with {here:,} of {noted:,} inserted items: {noted - here:,} are lost")
 
     def save(self) -> Nest | None:
         """Where the tables were written to. Those of a checkpoint that came to nothing make room first."""
@@ -114,7 +114,7 @@ class ReplayServer(Role):
             load(self._host.service, folder, self._host.alone)
         except PappusError as error:
             self.lost = f"tables begin empty: {error}"
-            self.metrics.event(f"begins with empty tables: {error}")
+            self.metrics.event(f"starts with empty tables: {error}")
 
     def close(self) -> None:
         self._host.close()
@@ -157,6 +157,6 @@ class DataTableServer(ReplayServer):
         its items."""
         self.lost = what_changed(state.get("data"), self._data)
         if self.lost:
-            self.metrics.event(f"{self.lost}; its table begins anew")
+            self.metrics.event(f"{self.lost}; its table starts empty")
         elif self._items:
             self._drawing = state["drawing"]

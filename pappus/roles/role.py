@@ -101,7 +101,7 @@ class Idle:
     notifier = NeverRings()
 
     def explain(self) -> str:
-        return "nothing is asked of it"
+        return "it has no command"
 
     def fileno(self) -> int:
         return -1

@@ -137,7 +137,7 @@ def _encrypted(end: socket.socket, tls: Tls, host: str) -> TlsSocket:
         encrypted.handshake(HELLO_SECONDS)
     except OSError as error:
         end.close()
-        raise RunError(f"{host} shows no certificate that this node trusts, or trusts ours not: {error}") from None
+        raise RunError(f"{host} presents no certificate that this node trusts, or rejects ours: {error}") from None
     return encrypted
 
 

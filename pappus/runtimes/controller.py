@@ -362,7 +362,7 @@ class Controller:
     def save_failed(self, reason: str) -> None:
         """A checkpoint cannot be written: it goes elsewhere, or the one before it has to do until the next attempt."""
         self._saving, elsewhere = None, self._saves.give_up()
-        given_up = f"a checkpoint was given up: {reason}; the one before it is kept"
+        given_up = f"a checkpoint was abandoned: {reason}; the one before it is kept"
         if elsewhere:
             self._storage.failed(CHECKPOINTS, f"{given_up}, and new ones go to {elsewhere!r} until there is room")
             return self._save()

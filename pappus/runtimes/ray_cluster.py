@@ -182,7 +182,7 @@ class RayRuntime(Supervisor):
         lives = [*self._lives, self._registry_life]
         done, _ = ray.wait(lives, num_returns=len(lives), timeout=0)
         if self._registry_life in done:
-            raise RunError("the registry, which says where roles are, died; continue with --resume")
+            raise RunError("the registry of the cluster run died; continue with --resume")
         for life in done:
             self._ended(self._lives.pop(life), life)
         self._report_unplaced()
@@ -279,7 +279,7 @@ class RayRuntime(Supervisor):
         if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
             raise RunError(f"Ray could not start {process.group}: {error}")
         if self._lost_its_node(process):
-            self._controller.event("its node is gone; Ray looks for another place", process.group)
+            self._controller.event("its node is gone; Ray looks for another node", process.group)
         process.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:

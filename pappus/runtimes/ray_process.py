@@ -177,7 +177,7 @@ class Cluster:
             found = self.ask("find", name) or ("", "")
             self._found[name] = (time.monotonic(), found)
         if not found[0]:
-            raise RunError(f"{name} is served nowhere yet")
+            raise RunError(f"no process serves {name} yet")
         return found
 
 

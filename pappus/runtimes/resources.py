@@ -111,7 +111,7 @@ def parse_amounts(text: str, kind: str) -> Amounts:
             amounts[found[1]] = float(found[2]) * UNITS[found[3]]
         except (AssertionError, ValueError):
             raise UserError(
-                f"cluster.resources {kind}={text!r} cannot be read at {part!r}; write such as CPU=4,GPU=1,memory=8GiB"
+                f"cluster.resources {kind}={text!r} cannot be read at {part!r}; write e.g. CPU=4,GPU=1,memory=8GiB"
             ) from None
     for name, amount in amounts.items():
         if amount > 1 and amount % 1 and name != "memory":

@@ -290,7 +290,7 @@ class Supervisor:
     def _newest_checkpoint(self) -> Path | None:
         """What a process begins with; None where it is gone, with the run's directory."""
         if self._checkpoint is not None and not self._checkpoint.is_dir():
-            self._controller.event(f"{self._checkpoint} is gone; who needs it begins without")
+            self._controller.event(f"{self._checkpoint} is gone; roles that need it start without it")
             self._checkpoint = None
         return self._checkpoint
 

@@ -78,7 +78,7 @@ def parse(words: Sequence[str]) -> tuple[Options | str, bool, list[str]]:
     given, rest = parser.parse_known_args(words)
     if given.resume:
         if rest or given.space:
-            raise UserError(f"sweep {given.resume!r} is resumed with its own options; leave the others out")
+            raise UserError(f"sweep {given.resume!r} is resumed as it was started; leave the other options out")
         return given.resume, given.trust, []
     return _options(given), given.trust, rest
 

@@ -92,7 +92,7 @@ class A3CConfig(TopologyConfig):
             raise UserError(f"algorithm.epochs={epochs}: workers of a3c send one gradient per unroll; use 1, or impala")
         optimizer = config.optimizer
         if optimizer.name == "radam":
-            raise UserError("optimizer.name='radam' is not among those that a3c's workers share; use adam")
+            raise UserError("optimizer.name='radam' has no statistics that a3c's workers can share; use adam")
         if optimizer.name == "adam" and max(optimizer.decay, optimizer.momentum) >= 1:
             raise UserError(
                 f"optimizer.decay={optimizer.decay} and momentum={optimizer.momentum} must be below 1 for adam, which "
@@ -113,7 +113,7 @@ class A3CConfig(TopologyConfig):
         if self.updates == "lock-free" and (self.shards > 1 or self.loss_deviations or self.max_staleness is not None):
             raise UserError(
                 f"topology.shards={self.shards}, max_staleness={self.max_staleness} and loss_deviations="
-                f"{self.loss_deviations} are for parameter servers, and lock-free updates pass none; use "
+                f"{self.loss_deviations} are for parameter servers, which lock-free updates do not have; use "
                 "--topology.updates serialised"
             )
 

@@ -118,6 +118,7 @@ def refuse_buffers(algorithm: Algorithm, who: str, instead: str) -> None:
     buffers = [name for name, buffer in algorithm.build_network().named_buffers() if buffer.is_floating_point()]
     if buffers:
         raise UserError(
-            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and {who} know of weights "
-            f"only; use layers without running statistics, make constants plain attributes, or use {instead}"
+            f"the network has buffers that gradients do not train ({', '.join(buffers[:3])}), and {who} "
+            f"transfer only weights; use layers without running statistics, make constants plain attributes, "
+            f"or use {instead}"
         )

@@ -168,5 +168,5 @@ def memory_limit(text: str) -> int:
         return int(MEMORY_SHARE * total_memory())
     found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2] not in UNITS:
-        raise UserError(f"topology.memory={text!r} is no amount of memory; write such as 4GiB or 500MB")
+        raise UserError(f"topology.memory={text!r} is no amount of memory; write for example 4GiB or 500MB")
     return int(float(found[1]) * UNITS[found[2]])

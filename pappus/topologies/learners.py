@@ -143,8 +143,8 @@ def check_network(run: Run) -> int:
     buffers = [name for name, it in network.named_buffers() if it.is_floating_point() and id(it) not in known]
     if buffers:
         raise UserError(
-            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), which would differ between "
-            f"learners={run.config.learners}; use layers without running statistics, or one learner"
+            f"the network has buffers that gradients do not train ({', '.join(buffers[:3])}), which would differ "
+            f"between learners={run.config.learners}; use layers without running statistics, or one learner"
         )
     return FlatParameters(network).num_parameters
 
@@ -170,10 +170,10 @@ def check_learners(config: RunConfig) -> None:
     if config.inline and backend != "memory":
         raise UserError(f"all_reduce={backend!r} needs processes, and the inline runtime has none; use memory")
     if backend == "nccl" and config.device == "cpu":
-        raise UserError("all_reduce='nccl' adds up on GPUs, and device='cpu' is none; use gloo or memory")
+        raise UserError("all_reduce='nccl' needs GPUs, but device='cpu'; use gloo or memory")
     if backend == "memory" and config.device != "cpu":
-        raise UserError(f"all_reduce='memory' adds up on the CPU, not on device={config.device!r}; use nccl or gloo")
+        raise UserError(f"all_reduce='memory' sums on the CPU, not on device={config.device!r}; use nccl or gloo")
     if config.device not in ("cpu", "cuda"):
         raise UserError(
-            f"device={config.device!r} is one GPU, and learners={config.learners} take one each; use --device cuda"
+            f"device={config.device!r} is one GPU, and learners={config.learners} need one each; use --device cuda"
         )

@@ -78,7 +78,7 @@ class OfflineConfig(TopologyConfig):
         if self.readers < 1 or self.prefetch < 1:
             raise UserError(f"topology.readers={self.readers} and prefetch={self.prefetch} must be at least 1")
         if not 0 < self.best <= 1:
-            raise UserError(f"topology.best={self.best} must be a share above 0, up to 1: of all episodes")
+            raise UserError(f"topology.best={self.best} must be a share of all episodes, above 0 and at most 1")
         memory_limit(self.memory)
         check_data_replay(self.replay)
 

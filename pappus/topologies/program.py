@@ -142,7 +142,7 @@ class Program:
 def on_policy(algorithm: Algorithm) -> OnPolicyAlgorithm:
     """The same algorithm, if it learns from unrolls as they come."""
     if hasattr(algorithm, "experience"):
-        raise UserError(f"{type(algorithm).__name__} learns from replay, which this topology has none of; use apex")
+        raise UserError(f"{type(algorithm).__name__} learns from replay, which this topology does not have; use apex")
     return cast(OnPolicyAlgorithm, algorithm)
 
 

@@ -88,12 +88,13 @@ class SeedConfig(TopologyConfig):
         if config.learners > 1 and (self.inference_in == "learner" or config.device != "cpu"):
             raise UserError(
                 f"learners={config.learners} share one inference server, but with device={config.device!r} and "
-                f"topology.inference_in={self.inference_in!r} it lives in the process of one; use --device cpu, process"
+                f"topology.inference_in={self.inference_in!r} it runs in the process of one; use --device cpu "
+                "and process"
             )
         if self.wire.listen and config.inline:
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
         if not self.wire.listen and (config.actors == 0 or is_external(config.env)):
-            raise UserError(f"actors={config.actors} on env {config.env!r} leaves nobody to learn from; give --listen")
+            raise UserError(f"actors={config.actors} on env {config.env!r} leaves no env to learn from; give --listen")
         if self.env_groups < 0 or config.envs_per_actor % (self.env_groups or 1):
             choices = [str(n) for n in range(1, config.envs_per_actor + 1) if config.envs_per_actor % n == 0]
             raise UserError(

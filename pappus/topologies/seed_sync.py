@@ -38,7 +38,7 @@ class SeedSyncConfig(SeedConfig):
     def check(self, config: RunConfig) -> None:
         super().check(config)
         if self.ahead < 0:
-            raise UserError(f"topology.ahead={self.ahead} must not be negative; 0 waits for what the learner learns")
+            raise UserError(f"topology.ahead={self.ahead} must not be negative; 0 waits for the learner's update")
         envs = config.actors * config.envs_per_actor
         if envs and not self.wire.listen and config.batch_size not in (0, envs):
             raise UserError(

@@ -43,14 +43,14 @@ def check_config(config: RunConfig, resumed: bool) -> None:
     """Raise `UserError` for a run that cannot be traced, whatever its program is."""
     if config.inline:
         raise UserError(
-            "--trace is for runs whose order depends on time, and an inline run is the same every time: leave it out"
+            "--trace is for runs whose order depends on timing, and an inline run is deterministic; leave it out"
         )
     if config.runtime == "ray":
         raise UserError("--trace records processes of one machine, and runtime='ray' has several; use --runtime local")
     if config.device != "cpu":
         raise UserError(f"--trace: device={config.device!r} adds in an order of its own; use --device cpu")
     if resumed:
-        raise UserError("--trace records a run from its beginning; resume it with --no-trace: what is recorded stays")
+        raise UserError("--trace records a run from its beginning; resume it with --no-trace, which keeps it")
 
 
 def check_program(name: str, kinds: Iterable[RoleKind], edges: Iterable[Edge]) -> None:
@@ -93,8 +93,8 @@ def check_facts(folder: Path) -> None:
     for name, here in facts().items():
         if made.get(name) != here:
             raise UserError(
-                f"the trace was made with {name} {made.get(name)!r}, and here it is {here!r}, with which sums may end "
-                "in other bits; replay it where it was made"
+                f"the trace was made with {name} {made.get(name)!r}, and here it is {here!r}, with which sums may be "
+                "rounded differently; replay it where it was made"
             )
 
 

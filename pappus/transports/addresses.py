@@ -37,7 +37,7 @@ class Address:
             return cls("", 0, os.path.abspath(text.removeprefix("unix:")))
         host, colon, port = text.removeprefix("tcp:").rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            raise UserError(f"address {text!r} is neither HOST:PORT nor unix:PATH; write such as 127.0.0.1:5000")
+            raise UserError(f"address {text!r} is neither HOST:PORT nor unix:PATH; write for example 127.0.0.1:5000")
         return cls(host.strip("[]"), int(port), literal=text.startswith("tcp:"))
 
     @property
@@ -90,7 +90,8 @@ def check_page(page: PageConfig, prefix: str = "--page-server.") -> None:
     address = Address.parse(page.listen)
     if address.path:
         raise UserError(
-            f"{prefix}listen={page.listen!r} is nothing that a browser can open; give HOST:PORT, such as 127.0.0.1:8000"
+            f"{prefix}listen={page.listen!r} is not an address that a browser can open; give HOST:PORT, "
+            "such as 127.0.0.1:8000"
         )
     if not address.private and not page.token_file:
         raise UserError(

@@ -90,7 +90,7 @@ def fetch_blocks(socket_path: str, names: Sequence[str]) -> tuple[socket.socket,
         blocks = {name: _fetch(line, name) for name in names}
     except (OSError, RunError) as error:
         line.close()
-        raise RunError(f"the node agent at {socket_path!r} gives no blocks: {error}") from error
+        raise RunError(f"the node agent at {socket_path!r} provides no shared memory: {error}") from error
     line.settimeout(None)
     return line, blocks
 

@@ -62,7 +62,7 @@ def listen(server: Any, wire: WireConfig) -> Listeners:
     port = add(str(address))
     if not port:
         reason = "is its folder missing, or the path too long" if path else "is the port in use"
-        raise UserError(f"listen={wire.listen!r} cannot be opened; {reason}? give another")
+        raise UserError(f"listen={wire.listen!r} cannot be opened ({reason}?); give another")
     if path:
         os.chmod(path, 0o600)
         return Listeners(str(address), path)

@@ -140,7 +140,7 @@ def test_a_network_of_ones_own_with_memory_is_refused() -> None:
 
 def test_the_optimizer_of_the_paper_is_refused_where_workers_share_one() -> None:
     config = configure("a3c", "CartPole-v1", {"optimizer.name": "radam", "actors": 2, "device": "cpu"})
-    with pytest.raises(UserError, match="'radam' is not among those that a3c's workers share; use adam"):
+    with pytest.raises(UserError, match="'radam' has no statistics that a3c's workers can share; use adam"):
         config.topology.check(config)
 
 

@@ -102,5 +102,5 @@ class FetchingAhead:
 
     def test_fetching_nothing_ahead_is_refused(self, make: Way) -> None:
         client, _ = make(replay())
-        with pytest.raises(UserError, match="prefetch=0 fetches nothing"):
+        with pytest.raises(UserError, match="prefetch=0 must be at least 1"):
             client.sampler("t", 1, prefetch=0)

@@ -369,7 +369,7 @@ class Waiting:
             write(writer, 4)
         wait = [Background(lambda writer=writer: write(writer, 1)) for writer in first]
         eventually(lambda: service.explain("t").count("waits to write steps") == 2, SECONDS)
-        with pytest.raises(UserError, match=r"would wait for ever: it and 2 others hold .* raise max_steps by \d+"):
+        with pytest.raises(UserError, match=r"would wait forever: it and 2 others hold .* raise max_steps by \d+"):
             write(last, 1)
         last.abandon()
         eventually(lambda: any(one.done for one in wait), SECONDS)

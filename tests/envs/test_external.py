@@ -60,11 +60,11 @@ def test_a_spec_that_is_missing_or_no_yaml_is_refused(tmp_path: Path) -> None:
 
 
 MALFORMED = [
-    ("", "must say what 'observation' and 'action' are"),
-    ("just words", "must say what 'observation' and 'action' are"),
-    ("[1, 2]", "must say what 'observation' and 'action' are"),
-    (GOOD_OBSERVATION, "must say what 'observation' and 'action' are"),
-    (GOOD_ACTION, "must say what 'observation' and 'action' are"),
+    ("", "must define 'observation' and 'action'"),
+    ("just words", "must define 'observation' and 'action'"),
+    ("[1, 2]", "must define 'observation' and 'action'"),
+    (GOOD_OBSERVATION, "must define 'observation' and 'action'"),
+    (GOOD_ACTION, "must define 'observation' and 'action'"),
     (f"{GOOD_OBSERVATION}\n{GOOD_ACTION}\nreward: 1", "has unknown entries: reward"),
     (f"{GOOD_OBSERVATION}\n{GOOD_ACTION}\n1: 2", "has unknown entries: 1"),
 ]

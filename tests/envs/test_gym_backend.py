@@ -98,7 +98,7 @@ def test_a_vector_function_that_makes_another_number_is_refused() -> None:
     def wrong(num_envs: int) -> Any:
         return toy_envs.same_step(num_envs + 1)
 
-    with pytest.raises(UserError, match="asked for num_envs=2 and made 3"):
+    with pytest.raises(UserError, match="made 3 envs for num_envs=2"):
         make_env(wrong, 2, 0, EnvOptions())
 
 

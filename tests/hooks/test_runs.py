@@ -162,9 +162,9 @@ def test_envs_of_python_have_folder_names_for_shells_and_sentences_for_what_is_n
     result = pappus.train("impala", lambda: gym.make("CartPole-v1"), **TINY)
     assert result.directory.name.startswith("impala-tests.hooks.test_runs-test_envs_of_python")
     assert not set("<>:/ ") & set(result.directory.name)
-    with pytest.raises(UserError, match=r"an env that is made already.*give env='CartPole-v1'"):
+    with pytest.raises(UserError, match=r"an env instance, .*give env='CartPole-v1'"):
         pappus.train("impala", gym.make("CartPole-v1"), **TINY)
-    with pytest.raises(UserError, match="env=3 makes no env"):
+    with pytest.raises(UserError, match="env=3 is not an env"):
         pappus.train("impala", 3, **TINY)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"takes no argument 'sutton_barto'.*did you mean 'sutton_barto_reward'"):
         pappus.train("impala", "CartPole-v1", {"env_options.kwargs": {"sutton_barto": True}}, **TINY)

@@ -90,7 +90,7 @@ def test_layers_without_units_are_refused(config: dict[str, Any]) -> None:
 
 def test_mask_of_the_wrong_size_is_refused() -> None:
     env = EnvSpec({"x": VECTOR, ACTION_MASK: ArraySpec((3,), "int8")}, MultiDiscreteAction((2, 2)))
-    with pytest.raises(UserError, match=r"has shape \[3\], .* 4 values in a row"):
+    with pytest.raises(UserError, match=r"has shape \[3\], .* 4 choices in total"):
         build_actor_critic(env, NetworkConfig())
 
 

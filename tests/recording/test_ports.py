@@ -181,7 +181,7 @@ class Registered:
 
     def find(self, name: str) -> tuple[str, str]:
         if name not in self._places:
-            raise RunError(f"{name} is served nowhere yet")
+            raise RunError(f"no process serves {name} yet")
         return self._places[name]
 
 

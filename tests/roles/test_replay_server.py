@@ -108,7 +108,7 @@ def test_what_came_after_the_checkpoint_is_counted_as_lost_once(tmp_path: Path) 
     lost = memory.info()["inserts"] - there
     report = back.metrics.drain()
     assert lost > 0 and report["counts"] == {"items_lost": lost}
-    assert report["events"] == [f"back with {there:,} of {there + lost:,} items that had come: {lost:,} are lost"]
+    assert report["events"] == [f"back with {there:,} of {there + lost:,} inserted items: {lost:,} are lost"]
 
 
 def test_nothing_is_lost_where_a_run_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_without_its_checkpoint_it_begins_empty_and_says_so(tmp_path: Path) -> N
     replay_server.load({"folder": "replay-00000000000000000007"})
     replay_server.step()
     (event,) = replay_server.metrics.drain()["events"]
-    assert event.startswith("begins with empty tables: ") and "replay-00000000000000000007" in event
+    assert event.startswith("starts with empty tables: ") and "replay-00000000000000000007" in event
     memory.fill(10)
     assert memory.info()["size"] > 0 and np.isfinite(memory.rewards()).all()
 

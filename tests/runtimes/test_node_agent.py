@@ -327,7 +327,7 @@ def test_a_block_that_no_edge_has_is_an_error(cluster: Cluster) -> None:
     cluster.open("a")
     with pytest.raises(RunError, match="no block 'nonsense'"):
         fetch_blocks(cluster.node_agents["a"].socket, ["nonsense"])
-    with pytest.raises(RunError, match="gives no blocks"):
+    with pytest.raises(RunError, match="provides no shared memory"):
         fetch_blocks(cluster.node_agents["a"].socket + "x", ["items"])
 
 

@@ -84,7 +84,7 @@ def test_what_is_said_cannot_be_read_on_the_way(tls: Tls) -> None:
         seen = end.recv(1 << 16)
         end.close()
     assert seen and b"secret" not in seen and b"actor" not in seen
-    with pytest.raises(RunError, match="shows no certificate"):
+    with pytest.raises(RunError, match="presents no certificate"):
         asking.result()
 
 
@@ -93,7 +93,7 @@ def test_strangers_are_not_heard_and_do_not_hold_up_others(listener: ConnectionL
     plain.sendall(b'{"token": "secret", "group": "actor-0"}\n' + b"[" * 100_000)
     foreign = Background(lambda: StreamConnection.connect(listener.address, HELLO, others))
     ours, theirs = joined(listener, tls)
-    with pytest.raises(RunError, match="shows no certificate that this node trusts"):
+    with pytest.raises(RunError, match="presents no certificate that this node trusts"):
         foreign.result()
     theirs.send({"report": 1})
     assert eventually(ours.receive, 10) == [{"report": 1}]

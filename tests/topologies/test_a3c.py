@@ -161,7 +161,7 @@ def test_weights_of_a_system_without_a_master_are_refused(tmp_path: Path) -> Non
         ({"device": "cuda"}, "a3c's many workers share no device; use cpu, or impala"),
         ({"topology.updates": "serialised", "topology.shards": 0}, "topology.shards=0 must be at least 1"),
         ({"topology.updates": "serialised", "topology.max_staleness": -1}, "max_staleness=-1"),
-        ({"topology.shards": 2}, "shards=2, .* lock-free updates pass none; use --topology.updates serialised"),
+        ({"topology.shards": 2}, "shards=2, .* lock-free updates do not have; use --topology.updates serialised"),
         ({"topology.max_staleness": 5}, "max_staleness=5 .*use --topology.updates serialised"),
         ({"optimizer.decay": 1.0}, r"optimizer.decay=1.0 and momentum=0.9 must be below 1 for adam"),
         ({"topology.updates": "locked"}, "topology.updates='locked' must be one of auto, lock-free, serialised"),
@@ -187,11 +187,11 @@ def test_a_network_with_running_statistics_is_refused() -> None:
         return network
 
     run.algorithm.build_network = with_statistics  # type: ignore[method-assign]
-    with pytest.raises(UserError, match=r"no gradient moves \(norm\.running_mean.*a3c's workers.*or use impala"):
+    with pytest.raises(UserError, match=r"gradients do not train \(norm\.running_mean.*a3c's workers.*or use impala"):
         a3c(run)
 
 
 def test_an_algorithm_that_learns_from_replay_is_refused() -> None:
     run = describe(configure("dqn", "CartPole-v1", {}), "CartPole-v1")
-    with pytest.raises(UserError, match="DQN learns from replay, which this topology has none of"):
+    with pytest.raises(UserError, match="DQN learns from replay, which this topology does not have"):
         a3c(replace(run, config=replace(run.config, topology=A3CConfig())))

@@ -214,5 +214,5 @@ def test_algorithms_and_topologies_that_do_not_fit_are_told_apart() -> None:
     assert on_policy(fresh) is fresh and off_policy(replayed) is replayed
     with pytest.raises(UserError, match="VTrace learns from fresh unrolls and not from replay; use sync"):
         off_policy(fresh)
-    with pytest.raises(UserError, match="DQN learns from replay, which this topology has none of; use apex"):
+    with pytest.raises(UserError, match="DQN learns from replay, which this topology does not have; use apex"):
         on_policy(replayed)

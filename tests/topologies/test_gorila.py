@@ -107,7 +107,7 @@ def test_a_network_with_running_statistics_is_refused() -> None:
         return network
 
     run.algorithm.build_network = with_statistics  # type: ignore[method-assign]
-    with pytest.raises(UserError, match=r"no gradient moves \(norm\.running_mean"):
+    with pytest.raises(UserError, match=r"gradients do not train \(norm\.running_mean"):
         gorila(run)
 
 

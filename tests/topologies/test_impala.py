@@ -57,8 +57,8 @@ def test_many_learners_have_a_queue_each_and_actors_are_dealt_out() -> None:
         ({"learners": 2, "actors": 1}, "actors=1 must be at least 1 for every learner; give --actors 2 or more"),
         ({"learners": 2, "actors": 2, "batch_size": 256}, "needs 4 actors' unrolls at once, but 1 actors .* hold 2"),
         ({"learners": 2, "actors": 2, "runtime": "inline", "all_reduce": "gloo"}, "the inline runtime has none"),
-        ({"learners": 2, "actors": 2, "all_reduce": "nccl"}, "device='cpu' is none; use gloo or memory"),
-        ({"learners": 2, "actors": 2, "device": "cuda:1"}, "is one GPU, and learners=2 take one each"),
+        ({"learners": 2, "actors": 2, "all_reduce": "nccl"}, "needs GPUs, but device='cpu'; use gloo or memory"),
+        ({"learners": 2, "actors": 2, "device": "cuda:1"}, "is one GPU, and learners=2 need one each"),
     ],
 )
 def test_learners_that_cannot_work_are_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
@@ -68,7 +68,7 @@ def test_learners_that_cannot_work_are_refused_with_a_sentence(settings: dict[st
 
 @pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn", "a3c"])
 def test_other_systems_have_no_learners_that_share_updates(system: str) -> None:
-    with pytest.raises(UserError, match=f"learners=2: in '{system}' no learners share their updates; use --learners 1"):
+    with pytest.raises(UserError, match=f"learners=2: '{system}' supports only one learner; use --learners 1"):
         check(system, "CartPole-v1", {"learners": 2})
 
 
@@ -83,7 +83,7 @@ def test_a_network_with_running_statistics_is_for_one_learner() -> None:
 
     run.algorithm.build_network = with_statistics  # type: ignore[method-assign]
     impala(run)
-    with pytest.raises(UserError, match=r"no gradient moves \(norm\.running_mean.* would differ between learners=2"):
+    with pytest.raises(UserError, match=r"gradients do not train \(norm\.running_mean.* differ between learners=2"):
         impala(replace(run, config=replace(run.config, learners=2, actors=2)))
 
 

@@ -145,7 +145,7 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Pa
     assert (one == two).all()
     target = load_state(find_checkpoint(tmp_path / "two", "latest"), "learner")["target"]
     assert (target.numpy() == one).all()
-    assert "begins with the weights of" in (tmp_path / "two" / "log.txt").read_text()
+    assert "starts from the weights of" in (tmp_path / "two" / "log.txt").read_text()
     assert begun.summary.to_dict()["init_from"] == str(tmp_path / "one")
     with pytest.raises(UserError, match=r"holds \d+ weights, but the network of 'dqn' has \d+; give a run of"):
         other = {**small, "network.hidden_sizes": (9,), "init_from": tmp_path / "one"}
@@ -177,12 +177,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"'impala' learns from what its actors see; use a system @offline": ("impala", {"data": ""}),
     r"'gorila-dqn' learns from what its actors see": ("gorila-dqn", {"data": ""}),
     r"data_share=1.5 must lie between 0 and 1": ("dqn", {"data": "", "data_share": 1.5}),
-    r"data_share=0.01 of batch_size=16 leaves one table out": ("dqn", {"data": "", "data_share": 0.01}),
-    r"data_share=0.3 means nothing to 'dqn@offline': all its": ("dqn@offline", {"data": "", "data_share": 0.3}),
-    r"data_share=0.3 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.3}),
-    r"data_share=0.5 means nothing to 'bc': all its": ("bc", {"data": "", "data_share": 0.5}),
-    r"data_share=0.5 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.5}),
-    r"record='x': 'dqn@offline' plays nothing that could be": ("dqn@offline", {"data": "", "record": "x"}),
+    r"data_share=0.01 of batch_size=16 takes no item from one table": ("dqn", {"data": "", "data_share": 0.01}),
+    r"data_share=0.3 has no effect in 'dqn@offline': all its": ("dqn@offline", {"data": "", "data_share": 0.3}),
+    r"data_share=0.3 has no effect in 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.3}),
+    r"data_share=0.5 has no effect in 'bc': all its": ("bc", {"data": "", "data_share": 0.5}),
+    r"data_share=0.5 has no effect in 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.5}),
+    r"record='x': 'dqn@offline' plays no episodes to record": ("dqn@offline", {"data": "", "record": "x"}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
     r"topology.memory='1.2.3GiB' is no amount": ("dqn@offline", {"data": "", "topology.memory": "1.2.3GiB"}),
@@ -192,7 +192,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"target_return=9.0: without an env nothing is evaluated": ("dqn@offline", {
         "data": "", "env": "none", "target_return": 9.0,
     }),
-    r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
+    r"topology.best=2.0 must be a share of all episodes, above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
     r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
 }
@@ -218,7 +218,7 @@ def test_a_share_of_data_that_means_nothing_is_refused_on_the_command_line_and_i
     asked = ["--data-share", "0.5"] if given == "option" else ["--config", str(tmp_path / "share.yaml")]
     data = ["--data", str(sets["CartPole-v1"])] if system == "bc" else ["--env", "CartPole-v1"]
     assert main(["train", system, *data, *asked, "--run-dir", str(tmp_path / "run")]) == 2
-    assert f"data_share=0.5 means nothing to '{system}': {why}; leave it out" in capsys.readouterr().err
+    assert f"data_share=0.5 has no effect in '{system}': {why}; leave it out" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -234,7 +234,7 @@ def test_a_run_of_an_older_version_that_names_a_share_without_data_goes_on(tmp_p
     (run / "config.yaml").write_text(written.replace("data_share: null", "data_share: 0.5"))
     assert "data_share: 0.5" in (run / "config.yaml").read_text()
     assert pappus.resume(run, steps=60).summary.exit_reason == "steps done"
-    with pytest.raises(UserError, match=r"data_share=0.5 means nothing to 'dqn'"):
+    with pytest.raises(UserError, match=r"data_share=0.5 has no effect in 'dqn'"):
         pappus.resume(run, steps=80, data_share=0.5)
 
 
@@ -302,7 +302,7 @@ def test_without_an_env_nothing_is_evaluated_and_the_policy_acts(sets: dict[str,
     )
     assert result.summary.eval_return is None and result.summary.env.startswith("data:")
     assert result.policy.act(np.zeros(4, np.float32)) in (0, 1)
-    with pytest.raises(UserError, match="is only known by its data"):
+    with pytest.raises(UserError, match="exists only as data"):
         pappus.evaluate(tmp_path / "run", 1)
 
 

@@ -96,7 +96,7 @@ class Client:
         With `prefetch=16` each session fetches 8 batches per request, which is faster for small items.
         """
         if prefetch < 1:
-            raise UserError(f"prefetch={prefetch} fetches nothing; use 1 or more")
+            raise UserError(f"prefetch={prefetch} must be at least 1")
         sessions = [self._open_session() for _ in range(min(2, prefetch))]
         together = prefetch // len(sessions)
         return Sampler(

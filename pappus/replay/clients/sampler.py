@@ -61,7 +61,7 @@ class Sampler:
     ) -> None:
         """Each call of `fetch` returns `together` batches as one."""
         if not fetch:
-            raise UserError("prefetch=0 fetches nothing; use 1 or more")
+            raise UserError("prefetch=0 must be at least 1")
         self._together = together
         self._ready: queue.Queue[Batch] = queue.Queue(maxsize=1)
         self._error: BaseException | None = None

@@ -69,7 +69,7 @@ class Field:
         steps before their own.
         """
         if count < 1:
-            raise UserError(f"stack({count}) shows nothing; use 1 or more")
+            raise UserError(f"stack({count}): the count must be at least 1")
 
         def stacked(context: Context) -> Rows:
             found = self.evaluate(context)
@@ -134,7 +134,7 @@ class Field:
             return values.holding(total.astype(kind)).cleared()
 
         if n is not None and n < 1:
-            raise UserError(f"discounted_sum(n={n}) sums nothing; use 1 or more")
+            raise UserError(f"discounted_sum(n={n}): n must be at least 1")
         return Field(summed, self.columns | {discount}, self.lead)
 
     def product(self, over: str = "time") -> Field:
@@ -302,7 +302,7 @@ class Trajectory:
 
     def __init__(self, **fields: Field) -> None:
         if not fields:
-            raise UserError("a trajectory without fields shows nothing; give such as obs=col('obs')")
+            raise UserError("a trajectory without fields is empty; give for example obs=col('obs')")
         self.fields: Mapping[str, Field] = fields
         self.columns = frozenset[str]().union(*(field.columns for field in fields.values()))
         self.lead = max(field.lead for field in fields.values())

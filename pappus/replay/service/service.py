@@ -203,7 +203,7 @@ class Service:
             closed, sampled = self._never_open(), self._waited_for("sample")
             if any(table.table.name in sampled for table in closed):
                 problems = "; ".join(table.too_few_steps() for table in closed)
-                raise UserError(f"a writer would wait for ever: {problems}")
+                raise UserError(f"a writer would wait forever: {problems}")
             giving = [table for table in self._live.values() if table.size and table.gives_way]
             if not giving:
                 return
@@ -224,7 +224,7 @@ class Service:
         length = self.layout.chunk_length
         others = len(waiting - {holder})
         raise UserError(
-            f"{holder.name} would wait for ever: it and {others} other{'s' * (others != 1)} hold {held * length} of "
+            f"{holder.name} would wait forever: it and {others} other{'s' * (others != 1)} hold {held * length} of "
             f"{self.layout.rows} steps for their envs and histories, all wait for more, and no item could make room; "
             f"raise max_steps by {(count - chunks.num_free) * length} or more, or use fewer envs or shorter histories"
         )
@@ -354,7 +354,7 @@ class Service:
         When time is up, returns None, or with `partial` what there is. A batch that was begun is always completed.
         """
         if count < 1:
-            raise UserError(f"a batch of {count} items holds nothing; ask for 1 or more")
+            raise UserError(f"a batch of {count} items is empty; ask for 1 or more")
         live = self._table(table)
         parts: list[Drawn] = []
         missing, number = count, next(self._numbers)

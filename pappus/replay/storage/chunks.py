@@ -383,7 +383,7 @@ def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
 def plan(signature: Signature, max_steps: int, chunk_length: int) -> Layout:
     """A layout for `max_steps` steps, plus 2 % (at least 16 chunks) for chunks that are only partly in use."""
     if not signature:
-        raise UserError("a signature without columns stores nothing; give such as {'obs': ArraySpec((4,), 'float32')}")
+        raise UserError("a signature without columns stores nothing; give e.g. {'obs': ArraySpec((4,), 'float32')}")
     if max_steps < 1 or chunk_length < 1:
         raise UserError(f"max_steps={max_steps} and chunk_length={chunk_length} must be at least 1")
     needed = -(-max_steps // chunk_length)

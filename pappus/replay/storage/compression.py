@@ -187,5 +187,5 @@ class Compression:
         mean = sum(trials) / TRIALS
         if mean >= WORTH_WHILE and name in self.columns:
             self.columns = tuple(column for column in self.columns if column != name)
-            log.info("column %r is stored as it is: compressed it would take %.0f %%", name, 100 * mean)
+            log.info("column %r is stored uncompressed: compression would leave %.0f %%", name, 100 * mean)
         return mean < WORTH_WHILE

@@ -40,7 +40,7 @@ class SumTree:
 
     def __init__(self, capacity: int, kernels: Kernels | None = None) -> None:
         if capacity < 1:
-            raise ValueError(f"capacity={capacity} holds nothing; use 1 or more")
+            raise ValueError(f"capacity={capacity} must be at least 1")
         self.capacity = capacity
         self._size = 1 << (capacity - 1).bit_length()
         self._nodes = np.zeros(2 * self._size, np.float64)
