@@ -1,4 +1,4 @@
-"""Requests to a central policy, in place: env groups write requests, one request server answers them.
+"""Inference requests in shared memory: env groups write requests, one request server answers them.
 
 Each env group has one request and one reply, and counters that only one side writes:
 

@@ -1,8 +1,8 @@
 """Counters that several roles add to and all can read: how many steps the actors of a run have made.
 
-Each counter owns its word, wherever it is. On a cluster, the hub's node agent adds up what far counters count; that of
-a spoke writes into the last word what its node lacks, so that all read the same total, up to what is in flight. On a
-spoke the words of counters on other nodes are 0. Per stream:
+Each counter owns a word of memory. On a cluster, the hub's node agent adds up the counters of other nodes; that of a
+spoke writes what its own node lacks into its last word, so that all nodes read the same total, up to messages in
+flight. On a spoke the words of counters on other nodes are 0. Per stream:
 
     spoke → hub   hello: of each counter its epoch, its word, and what that was when this hub was placed
     spoke → hub   whenever some have changed: of each its epoch and its word

@@ -1,4 +1,4 @@
-"""Queues and weights between roles that share a process and a device: nothing crosses to the host.
+"""Queues and weights between roles that share a process and a device: nothing is copied to the host.
 
 Each role runs in its own thread, with its own stream. A slot (or a buffer of weights) is handed over with an event: the
 stream of the role that receives it waits for the work that the other stream has queued on it.

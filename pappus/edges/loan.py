@@ -1,4 +1,4 @@
-"""Objects that one role lends to another of the same process, and gets back when they were used."""
+"""Objects that one role lends to another in the same process, and gets back after use."""
 
 from __future__ import annotations
 

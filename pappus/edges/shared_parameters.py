@@ -1,4 +1,4 @@
-"""Weights and their statistics that all change in place, without a lock (Recht et al. 2011, "Hogwild!").
+"""Weights and optimizer statistics that all workers update in place, without a lock (Recht et al. 2011, "Hogwild!").
 
 Writers may overwrite each other's changes, and a reader may see some numbers before and some after a change; a single
 number is never torn, since aligned words of four bytes are written whole. Updates are counted elsewhere, by

@@ -1,1 +1,1 @@
-"""From a resolved config to the end of its run: what follows from it, its directory, its last checkpoint, the run."""
+"""From a resolved config to the end of its run: derived settings, directory, checkpoint to resume from, the run."""

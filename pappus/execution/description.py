@@ -1,4 +1,4 @@
-"""What follows from a config before anything is written or started."""
+"""What is derived from a config before anything is written or started."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pappus.topologies.program import Program, Run
 
 
 class Resumption(NamedTuple):
-    """A checkpoint, and what it says of its run."""
+    """A checkpoint and its metadata."""
 
     checkpoint: Path
     metadata: dict[str, Any]

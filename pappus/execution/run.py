@@ -51,7 +51,7 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Execution:
-    """A described run whose directory is its own, and what goes with it."""
+    """A described run with its own directory, and what is needed to carry it out."""
 
     system: System
     run: Run
@@ -128,7 +128,7 @@ class Execution:
 
 
 class Telling(NamedTuple):
-    """Who is told how a run went."""
+    """The parts that report how a run ended."""
 
     controller: Controller
     log: RunLog

@@ -35,7 +35,7 @@ from pappus.types import ORIGIN, Array, EnvSpec, Nest, Timestep, leaves_of
 
 @dataclass(frozen=True)
 class ReplaySpec:
-    """What both ends of a replay edge agree on: the table of a run, and how it is sampled."""
+    """The definition of a replay edge, shared by both ends: the table of a run, and how it is sampled."""
 
     layout: Layout
     table: Table

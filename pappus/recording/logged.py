@@ -1,4 +1,4 @@
-"""What a table stores of logged steps (nothing of the policy that acted, no recurrent state), and how many items."""
+"""Items from offline data: the columns that are stored (no behaviour, no recurrent state), and the number of items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pappus.types import Array, ArraySpec
 
 @dataclass(frozen=True)
 class Logged:
-    """The rules of items (`core.ItemRules`) that come from data. Nobody knows their errors: all priorities are 1."""
+    """The rules of items (`core.ItemRules`) from offline data. Their TD errors are unknown: all priorities are 1."""
 
     experience: Experience
     behaviour: dict[str, ArraySpec] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""One source of several: every batch has a part of each table, and priorities return to where an item came from.
+"""A source that mixes tables: every batch has a share of each, and new priorities go back to an item's own table.
 
     replay ──7 items──┐
                       ├──▶ a batch of 10
@@ -18,7 +18,7 @@ from pappus.types import OWN, Array, Nest, map_leaves
 
 
 class MixedSource:
-    """Takes a part from each source. What it reports of the tables, and of the ages of items, is said of the first."""
+    """Takes a share of each batch from each source. Table statistics and item ages are those of the first."""
 
     def __init__(self, sources: Sequences[ItemSource]) -> None:
         self._sources = list(sources)

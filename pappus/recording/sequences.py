@@ -1,4 +1,4 @@
-"""Sequences with the recurrent state before them: how they are stored, and how a stream of steps becomes items."""
+"""Sequences with their initial recurrent state (R2D2): how they are stored, and how a stream of steps becomes items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the experience of an algorithm is stored in a table, and n-step transitions, the first kind of it.
+"""How experience is stored in a replay table, and its simplest kind of item, the n-step transition.
 
     stream      observation … action reward discount valid first behaviour … state …     one row per step and env
     item        some of these rows, chosen by a recorder (for sequences see `sequences.py`)
@@ -70,11 +70,11 @@ class Recorder(ABC):
         """Record one step of every env: `seen` led to `action`, and that to `then`. Returns the number of new items."""
 
     def insert_held(self) -> None:
-        """Hand over items that wait for others."""
+        """Insert items that were held back to form a group."""
         return
 
     def save(self) -> dict[str, Any]:
-        """What was remembered of items that are not finished."""
+        """The state of unfinished items."""
         return {
             "covered": self.covered, "begin": self._begin.copy(), "reward": self._reward.copy(),
             "discount": self._discount.copy(),
@@ -154,7 +154,7 @@ class Layout(ABC):
 
     @property
     def pictures(self) -> dict[str, ArraySpec]:
-        """Columns that are worth keeping where batches are used."""
+        """Columns worth caching on the learner's device."""
         columns = self.observation_columns.items()
         return {name: spec for name, spec in columns if spec.dtype == "uint8" and spec.nbytes >= PICTURE_BYTES}
 
@@ -186,7 +186,7 @@ def nest_of(spec: Nest, leaves: list[Any]) -> Nest:
 
 
 class TransitionLayout(Layout):
-    """Stores the first and the last observation of an item, and what lies between as sums."""
+    """Items with their first and last observation, and discounted sums of what lies between."""
 
     steps_per_item = 1
 

@@ -19,7 +19,7 @@ from pappus.types import Array, Nest, Unroll, leaves_of, map_leaves
 
 
 class Bundle(Role):
-    """Both take turns: the rate limiter of their replay memory says whose turn it is."""
+    """Actor and learner take turns, as the rate limiter of their replay memory allows."""
 
     def __init__(self, name: str, actor: Role, learner: Role, memory: ReplayServer | None = None) -> None:
         """`memory` is the replay memory, where it is their own."""
@@ -135,7 +135,7 @@ class OwnWeights:
 
 
 class Worker(Bundle):
-    """Actor and learner take turns: the slot between them says whose turn it is."""
+    """Actor and learner take turns: one fills the slot between them, the other trains on it."""
 
     def __init__(self, name: str, actor: Role, learner: Role, slot: UnrollSlot) -> None:
         super().__init__(name, actor, learner)

@@ -1,5 +1,5 @@
-"""How many requests an inference server answers at once, how long the first may wait for the others, and how training
-batches are kept apart where each must be acted with one version of the weights.
+"""Dynamic batching of inference requests: how many are answered at once, how long the first may wait for others. And
+the separation of training batches that must each be acted with one version of the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORTHWHILE = 0.9
 
 
 class Batching:
-    """Answers at once what has arrived while the last batch was computed, and waits only where waiting pays.
+    """Answers immediately what arrived while the last batch was computed, and waits only where that pays off.
 
     A batch of n envs takes a + b·n seconds; a and b are measured. A batch is wide enough when b·n is 90 % of that:
     wider ones only keep their first envs waiting. It is also wide enough when it holds half of all envs, so that the
@@ -105,7 +105,7 @@ class _LinearFit:
 
 
 class BatchBarrier:
-    """Keeps synchronous batches apart: says which env group may begin an unroll now.
+    """Keeps synchronous batches apart: decides which env group may begin an unroll now.
 
     Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
 

@@ -1,9 +1,8 @@
-"""Whose experience made a batch whose loss or gradient is not finite, where envs of others take part.
+"""Finds the remote clients whose experience made a batch's loss or gradient non-finite.
 
-The batch is looked at once more, in parts, with the weights as they are: only after it was skipped, so time is no
-concern.
+The batch is evaluated again, in parts, with the present weights, after it was skipped: speed does not matter.
 
-    the weights   if it is not finite even with all its real numbers cut to ±1: nobody is to blame
+    the weights   if it is not finite even with all its real numbers clipped to ±1: no client is to blame
     a client      if its part alone is not finite; or, if no part is, if all without its part is finite
 """
 
@@ -36,7 +35,7 @@ def to_blame(origins: Array, is_finite: IsFinite) -> list[int] | None:
 
 
 def accuse(suspects: Sink, origins: list[int]) -> None:
-    """Name clients to whoever can drop them; what there is no room for is found again in their next batch."""
+    """Report clients to the inference server, which can drop them; without room, their next batch is found again."""
     for origin in origins:
         slot: Any = suspects.acquire()
         if slot is not None:

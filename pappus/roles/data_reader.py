@@ -2,8 +2,8 @@
 
     data set ──episodes──▶ lanes ──steps──▶ recorder ──items──▶ replay
 
-Data that fits into its table is read once, in order. Data that does not is read for ever, each time in another order:
-the table's limiter says when there is room for more.
+Data that fits into its table is read once, in order. Data that does not is read repeatedly, each time in another order,
+as fast as the table's rate limiter allows.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ OpenEpisodes: TypeAlias = Callable[[], Iterator[Episode]]
 
 
 class DataReader(Role):
-    """Records episodes. `items` is what a table has when all readers have read everything; 0 if they read for ever.
+    """Records episodes. `items` is the size of the table when all readers have read everything; 0 if they never finish.
 
     A reader that finds all items in the table reads nothing: its predecessor was killed after it had read everything.
-    If the service was lost and came back with less, all readers read everything again; the oldest items give way."""
+    If the service was lost and came back with fewer items, all readers read everything again, and the oldest items are
+    evicted."""
 
     afresh = "data that does not fit into its table is read on in another order"
 

@@ -1,4 +1,4 @@
-"""The network of an inference server on a device, and what it knows of all envs. A batch is one captured graph:
+"""The network of an inference server on a device, with the states of all envs. A batch is one captured CUDA graph:
 
     requests ──▶ observations ──▶ their places in unrolls, where these are built on the device
                       │
@@ -28,8 +28,8 @@ SMALLEST_BATCH = 32
 
 
 class DeviceNetwork:
-    """The network on the device, its weights taken from a learner on the same device, and what it knows of all envs:
-    their recurrent states, and the observations of their unrolls under construction.
+    """The network on the device, with weights from a learner on the same device, the recurrent states of all envs, and
+    the observations of their unrolls under construction.
 
     Where experience goes to replay instead, `observation` are the specs of what an env shows: nothing is stored,
     each env explores as its request says, and outputs end with what `recorded` takes of the states before the step.

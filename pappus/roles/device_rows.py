@@ -1,4 +1,4 @@
-"""Pictures of a replay table that a learner keeps on its device: each crosses once, and batches are gathered there."""
+"""Images of a replay table that a learner caches on its device: each is copied once, and batches are gathered there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARE_OF_MEMORY = 0.5
 
 
 def keep_pictures(source: ItemSource, free: int, tell: Callable[[str], None]) -> None:
-    """Have pictures sent once, if they fit into the device's free memory, or `tell` why not."""
+    """Cache images on the device if they fit into its free memory, or `tell` why not."""
     needed = source.picture_bytes()
     if needed > SHARE_OF_MEMORY * free:
         tell(
@@ -27,8 +27,7 @@ def keep_pictures(source: ItemSource, free: int, tell: Callable[[str], None]) ->
 
 
 class DeviceRows:
-    """Rows of large columns that came with earlier batches, on the device: batches are gathered there. Number 0 stands
-    for zeros."""
+    """Rows of large columns from earlier batches, on the device, where batches are gathered. Row 0 is all zeros."""
 
     def __init__(self, device: str, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` is called with a message when memory is taken."""

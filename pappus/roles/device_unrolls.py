@@ -1,4 +1,4 @@
-"""Unrolls under construction on a device: an observation is written to its place once, and is trained on there."""
+"""Unrolls under construction on a device: an observation is copied there once and used for training in place."""
 
 from __future__ import annotations
 

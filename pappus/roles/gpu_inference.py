@@ -1,8 +1,7 @@
-"""The inference server on an accelerator: an observation is copied to the device once, and is trained on there.
+"""The inference server on an accelerator: an observation is copied to the device once and used for training in place.
 
 A batch of requests is answered by one captured graph (`device_network`), which also writes the observations into the
-unrolls under construction. To launch a graph is one call; every single copy or kernel would be another, and each of
-them costs tens of microseconds.
+unrolls under construction. Launching a graph is one call; each separate copy or kernel would cost tens of microseconds.
 """
 
 from __future__ import annotations

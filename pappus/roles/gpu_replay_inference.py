@@ -21,13 +21,13 @@ from pappus.types import Array, Nest
 
 
 class GpuReplayGroupState(ReplayGroupState):
-    """One whose recurrent states the network keeps, in these rows."""
+    """An env group whose recurrent states are in these rows of the network's states."""
 
     rows: Array
 
 
 class GpuReplayInference(ReplayInference[GpuReplayGroupState]):
-    """With the network and the recurrent states of all envs on the device."""
+    """Central inference for replay, with the network and the recurrent states of all envs on the device."""
 
     afresh = "states of envs are in the memory of the learner's device"
 

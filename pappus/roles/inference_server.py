@@ -1,7 +1,7 @@
-"""The inference server of SEED: one network answers all envs, and keeps what they experience.
+"""The inference server of SEED: one network acts for all envs, and records their experience.
 
-What all inference servers do; `cpu_inference`, `gpu_inference`, `replay_inference` and `gpu_replay_inference` say where
-the network is and where experience goes.
+The base class of all inference servers; `cpu_inference`, `gpu_inference`, `replay_inference` and `gpu_replay_inference`
+define where the network is and where experience goes.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class EnvGroupState:
 
 
 class UnrollGroupState(EnvGroupState):
-    """An env group whose unrolls are handed on when they are full."""
+    """An env group that records unrolls, delivered when they are full."""
 
     unroll: Unroll
 
@@ -163,8 +163,8 @@ StateType = TypeVar("StateType", bound=EnvGroupState)
 class InferenceServer(Role, Generic[StateType]):
     """request server ──requests──▶ network ──actions──▶ request server, and what happened ──unrolls──▶ `_outlet()`.
 
-    A step receives what has arrived and then answers what is due, except that it ends with the delivery of a finished
-    unroll: so in the inline runtime a learner sees a batch before the next action is taken, as in IMPALA.
+    A step receives the requests that have arrived and then answers those that are due, except that it ends with the
+    delivery of a finished unroll: so in the inline runtime a learner sees a batch before the next action, as in IMPALA.
     """
 
     def __init__(

@@ -3,11 +3,11 @@
     training ──batch──▶ gradient step ──weights──▶ publication
     (`Training`)        (`GradientStep`)           (`Publication`)
 
-Training says where batches come from and what is done with one: unrolls once (`UnrollTraining`), unrolls in epochs of
-minibatches (`epoch_training`), items of replay (`replay_training`). It has the loss, too: `GradientStep.backward` calls
-`Training.loss`, and that the algorithm's. The gradient step says how the gradient becomes an
-update: alone, with those of other learners (`gradient_sync`), or through a channel. Of learners that share every update
-the first publishes, saves and counts updates for all.
+Training defines where batches come from and how one is used: unrolls once (`UnrollTraining`), unrolls in epochs of
+minibatches (`epoch_training`), items of replay (`replay_training`). It also has the loss: `GradientStep.backward` calls
+`Training.loss`, which calls the algorithm's. The gradient step defines how the gradient becomes an update: alone,
+with those of other learners (`gradient_sync`), or through a channel. Of learners that share every update the first
+publishes, saves and counts updates for all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCH_SCALARS = ("steps", "mean_version", "oldest_version")
 
 
 class Trained(NamedTuple):
-    """What was done with a batch."""
+    """The result of training on a batch."""
 
     steps: int
     """Valid env steps of this learner's batch."""
@@ -49,7 +49,7 @@ class Trained(NamedTuple):
 
 
 class Training:
-    """Where batches come from, and what is done with one."""
+    """Where batches come from, and how the learner trains on one."""
 
     interruptible = False
     """Whether `train` waits between updates of one batch: then checkpoints hold what was before the batch."""
@@ -74,7 +74,7 @@ class Training:
         raise NotImplementedError
 
     def give_up(self, blamed: Sequence[int]) -> int:
-        """Its loss is not finite: undo what `train` left behind, and keep what `blamed` clients showed from coming
+        """The loss is not finite: undo the effects of `train`, and keep the data of `blamed` clients from being used
         again; the env steps of this learner that are lost."""
         return 0
 
@@ -84,7 +84,7 @@ class Training:
         return []
 
     def release(self) -> None:
-        """Give the batch back: the weights that it led to are published."""
+        """Return the batch to its source: the weights that it led to are published."""
 
     def left(self) -> int:
         """Give back what was not trained on; its valid steps."""
@@ -219,7 +219,7 @@ def steps_left(source: Source) -> int:
 
 
 class Publication(Idle):
-    """Where weights are published. As a port it is what learners wait for whose actors need the newest weights.
+    """Publishes weights. As a port, learners wait for it if their actors need the newest weights.
     `nearby` is read by roles on the same device, which get every version. Then, and with `seldom`, others get one every
     `PUBLISH_SECONDS`, since a copy from the device takes time. `published` reads what the first learner publishes."""
 
@@ -250,7 +250,7 @@ class Publication(Idle):
             self._weights.publish(flat.cpu().numpy(), version)
 
     def lacks(self, version: int) -> bool:
-        """Whether the first learner has still to publish this version."""
+        """Whether the first learner has not published this version yet."""
         return self._published is not None and self._published.version() < version
 
     def explain(self) -> str:
@@ -339,7 +339,7 @@ class Learner(Role):
         self._under_way, self._counted = None, False
 
     def _skip(self, error: NonFiniteError) -> Trained:
-        """Go on with the weights as they are, under a new version: actors may wait for one. All learners that share
+        """Continue with the same weights under a new version, since actors may wait for one. All learners that share
         updates skip the same batches."""
         if not self._gradient.settings.skips_non_finite:
             raise error

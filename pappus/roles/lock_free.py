@@ -106,7 +106,7 @@ class LockFreeChannel:
 
 
 class Master(Role):
-    """Opens the shared parameters, counts, publishes the weights now and then, saves, and ends the run."""
+    """Initialises the shared parameters, counts updates, publishes weights periodically, saves, and ends the run."""
 
     def __init__(
         self, name: str, initial: torch.Tensor, shared: SharedParameters, weights: ShardWeights, steps: StepTotal,

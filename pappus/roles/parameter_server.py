@@ -219,7 +219,7 @@ class ShardedWeights:
 
 
 class ShardedChannel(ShardedWeights):
-    """Both directions at once: gradients to the shards, weights from them."""
+    """The gradient channel to all shards: sends gradients, reads weights."""
 
     def __init__(self, readers: Sequence[WeightsReader], sinks: Sequence[Sink], sizes: Sequence[int]) -> None:
         super().__init__(readers, sizes)

@@ -1,4 +1,4 @@
-"""The prefetcher of SEED: lays finished unrolls side by side into the next training batch, ahead of the learner."""
+"""The prefetcher of SEED: packs finished unrolls into the next training batch, ahead of the learner."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
 
 
 class ReplayGroupState(EnvGroupState):
-    """One env group: newest observation, the state before it, numbers of its envs, and where it is recorded."""
+    """One env group: newest observation, the state before it, indices of its envs, and its replay sink."""
 
     def __init__(self, session: int, sink: ItemSink, envs: Array, counter: StepCounter) -> None:
         super().__init__(session, len(envs))
@@ -49,7 +49,7 @@ GroupState = TypeVar("GroupState", bound=ReplayGroupState)
 
 
 class ReplayInference(InferenceServer[GroupState]):
-    """Central inference that records for replay. Every env explores to a degree of its own."""
+    """Central inference that records for replay. Every env has its own degree of exploration."""
 
     def __init__(
         self, name: str, request_server: RequestServer, network: Network, algorithm: ReplayAlgorithm,
@@ -94,7 +94,7 @@ class ReplayInference(InferenceServer[GroupState]):
 
 
 class CpuReplayGroupState(ReplayGroupState):
-    """One that knows the recurrent state of its envs, and what is recorded of it: arrays."""
+    """An env group with the recurrent state of its envs and what is recorded of it, as arrays."""
 
     recorded: Nest = ()
 
@@ -115,7 +115,7 @@ class CpuReplayGroupState(ReplayGroupState):
 
 
 class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
-    """With the network on a CPU."""
+    """Central inference for replay, with the network on a CPU."""
 
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,

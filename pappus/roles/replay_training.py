@@ -3,8 +3,8 @@ servers).
 
     replay ──batch──▶ loss ──▶ one update, and new priorities back to replay; the target network follows the weights
 
-Its steps are those that the actors have made: the rate limiter of the table keeps both sides in step. A learner of data
-has no actors: its steps are its updates.
+Its steps are the actors' env steps, to which the table's rate limiter ties its updates. An offline learner has no
+actors: its steps are its updates.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def on_device(nest: Nest, device: str) -> Nest:
 
 
 class TargetNetwork:
-    """A copy of the network that follows its weights: every so many updates it takes over a share of them."""
+    """The target network: copied, or moved by a fraction τ, towards the network's weights every so many updates."""
 
     def __init__(
         self, algorithm: ReplayAlgorithm, updates: TargetUpdates, weights: FlatParameters, device: str,

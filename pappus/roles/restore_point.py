@@ -1,4 +1,4 @@
-"""A point to go back to: what an optimizer's updates change, as it was before some of them."""
+"""A restore point: a copy of everything that an optimizer's updates change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pappus.accelerator import copy_all
 
 
 class RestorePoint:
-    """Copies of weights and of what their optimizer knows. All is restored in place: captured graphs read it there."""
+    """Copies of weights and optimizer state. They are restored in place, where captured graphs read them."""
 
     def __init__(self, values: torch.Tensor, optimizer: Any) -> None:
         self._values, self._optimizer = values.detach(), optimizer

@@ -63,7 +63,7 @@ class Role:
         raise NotImplementedError
 
     def receive(self, command: str, argument: int) -> None:
-        """Obey a command of the runtime."""
+        """Handle a command of the runtime."""
         raise NotImplementedError(f"{self.name} knows no command {command!r}")
 
     def save(self) -> Nest | None:

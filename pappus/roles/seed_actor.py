@@ -1,4 +1,4 @@
-"""The actor of SEED: it steps envs and asks for actions. It holds no network and keeps no experience."""
+"""The actor of SEED: steps envs and requests actions. It holds no network and records nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A3C (Mnih et al. 2016, algorithm S3): workers with envs of their own compute gradients, a master has the weights.
+"""A3C (Mnih et al. 2016, algorithm S3): workers compute gradients on their own envs, a master holds the weights.
 
-Lock-free, as in the paper: every worker changes the weights and the optimizer's statistics where they lie.
+Lock-free, as in the paper: every worker updates the shared weights and the optimizer's statistics in place.
 
     worker 0: env ⇄ actor ──unroll──▶ learner ──changes──┐
     worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ weights, statistics ──▶ master ──▶ evaluator
@@ -18,8 +18,8 @@ Serialised: gradients are applied one after the other by parameter servers, as i
                       ▲                  ▲                          │
                       └──────────────────┴───────── weights ◀───────┘
 
-A worker acts for one unroll, gives its gradient away and takes fresh weights, which know of that gradient. Meanwhile
-others do the same: how many updates lie between a worker's weights and its own update is the staleness of its gradient.
+A worker acts for one unroll, sends its gradient and reads new weights, which include that gradient. Meanwhile others do
+the same: the staleness of a gradient is the number of updates between a worker's weights and its own update.
 """
 
 from __future__ import annotations

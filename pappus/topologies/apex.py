@@ -7,8 +7,8 @@
         ▲                                                         │
         └─────────────────── weights (versioned) ◀────────────────┘──▶ evaluator
 
-Every env explores to a degree of its own. Actors compute the first priorities from the values that they acted on; the
-learner updates them. The table's limiter holds samples per insert to a ratio: the side that is ahead waits. With
+Every env has its own degree of exploration. Actors compute initial priorities from the values that they acted on; the
+learner updates them. The table's rate limiter fixes the ratio of samples to inserts: the side that is ahead waits. With
 `--data`, a reader fills a second table, and a share of every batch comes from there.
 """
 

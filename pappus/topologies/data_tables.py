@@ -1,4 +1,4 @@
-"""A table that readers fill from a data set: how large it is, and when it opens.
+"""A table that readers fill from a data set: its size, and when it accepts samples.
 
     fits          as many items as the data has; opens when all of them are in, and is never changed again
     does not fit  as many items as the memory holds; readers stream episodes through it, first in, first out

@@ -13,8 +13,8 @@ Many learners (figure 1 right): each has a queue and some of the actors; their g
     actors 1, 3 … ──▶ queue ──batch──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
       ⋮                                                       │
 
-Actors hold a copy of the policy that lags behind; the learner corrects for it. The queue is bounded, so the lag
-is too: an actor that is `queue_size` unrolls ahead waits.
+Actors act with a copy of the policy that lags behind; the learner corrects for that. The queue is bounded, and so is
+the lag: an actor that is `queue_size` unrolls ahead waits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_CHEAP = 4
 
 @dataclass(frozen=True)
 class ImpalaConfig(TopologyConfig):
-    """Nothing to choose; what must hold is that batches are made of whole unrolls of actors."""
+    """No settings; batches must consist of whole unrolls of actors."""
 
     many_learners: ClassVar[bool] = True
     slack_option: ClassVar[str] = "--queue-size"

@@ -28,7 +28,7 @@ E = TypeVar("E", bound=Edge)
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as topologies and roles see it: the config, and what follows from it before anything is started."""
+    """One run, as topologies and roles see it: the config, and what is derived from it before anything is started."""
 
     config: RunConfig
     env: str | Callable[..., Any]

@@ -13,7 +13,7 @@ Many learners share one inference server, which gives them batches round-robin; 
                     └──batch 1, 3 …──▶ learner-1 ──gradients──┘
 
 The inference server answers many envs with one forward pass of the newest weights, keeps their recurrent states and
-assembles what they experience; an actor needs a core for its envs and nothing else. An actor may divide its
+assembles unrolls from their experience; an actor needs a core for its envs and nothing else. An actor may divide its
 envs into groups, so that it steps one group while the others wait for their actions.
 """
 

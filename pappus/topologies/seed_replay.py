@@ -6,8 +6,8 @@
             ◀────actions───── │ sequences)│               ▲ ◀───priorities───────┤
     elsewhere ⇄ gRPC          └───────────┘ ◀────────────────────weights─────────┴──▶ evaluator
 
-Actors hold envs and no network. The inference server knows every env's recurrent state and gives each a degree of
-exploration of its own; it makes the sequences, so a frame is sent once.
+Actors hold envs and no network. The inference server keeps every env's recurrent state and gives each env its own
+degree of exploration; it builds the sequences, so a frame is sent once.
 """
 
 from __future__ import annotations

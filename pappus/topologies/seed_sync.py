@@ -7,7 +7,7 @@
     elsewhere ⇄ gRPC          └───────────┘                    └──▶ evaluator
 
 A batch holds one unroll of every env, all acted with the newest weights: when it is full, envs wait until the learner
-has published what it learnt from it. With `ahead` = 1 they play the next batch meanwhile, with weights that are one
+has published the weights that it led to. With `ahead` = 1 they play the next batch meanwhile, with weights that are one
 batch old. On a GPU, inference and learning share the device, and experience stays there.
 """
 

@@ -4,8 +4,8 @@
             ▲                             └──priorities──┘ │
             └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
-It is the program of Ape-X with one actor. In the inline runtime, which is the default here, the roles take turns:
-the table's limiter says whose turn it is, and every run with the same seed is the same run.
+It is the program of Ape-X with one actor. In the inline runtime, which is the default here, the roles take turns as
+the table's rate limiter allows, and every run with the same seed is the same run.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
         ▲                                              │
         └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
-An actor has one slot. It gets it back when the learner has published what it learnt from it, so all act with the newest
-weights without further messages. With `stragglers`, the learner does not wait for the last ones; what those were doing,
-with weights that are one version older by then, is part of the next batch.
+An actor has one slot. It is returned when the learner has published the weights that it led to, so all act with the
+newest weights without further messages. With `stragglers`, the learner does not wait for the last actors; their
+unrolls, acted with weights that are one version older by then, are part of the next batch.
 
 Many learners: each has some of the actors and learns from their part of the batch; every minibatch sums gradients.
 
