@@ -18,7 +18,13 @@ import numpy as np
 
 from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
-from pappus.data.episode_checks import POLICY_ACTION, reward_problems, structure_problems, value_problems
+from pappus.data.episode_checks import (
+    POLICY_ACTION,
+    policy_action_of,
+    reward_problems,
+    structure_problems,
+    value_problems,
+)
 from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, frame_stack_of, minari_root, read_metadata
 from pappus.data.storage import add_contents, new_storage, open_storage
 from pappus.envs.spaces import (
@@ -90,7 +96,7 @@ class Dataset:
         for problem in structure_problems(content, self.observation_space, self.action_space):
             raise UserError(self.sentence(content, problem))
         steps = len(content.rewards)
-        said = content.infos.get(POLICY_ACTION)
+        said = policy_action_of(content.infos, self.action_space)
         action = from_env_action(self.action_space, content.actions) if said is None else said[:steps]
         return Episode(
             self._to_nest(content.observations), np.asarray(action, self.spec.action.array.dtype),

@@ -119,7 +119,8 @@ def without(name: str) -> Callable[[Any], None]:
 
 def with_column(name: str, column: Any) -> Callable[[Any], None]:
     def change(group: Any) -> None:
-        del group[name]
+        if name in group:
+            del group[name]
         group[name] = column
 
     return change
@@ -149,6 +150,11 @@ EPISODES: list[tuple[str, Callable[[Any], None], str]] = [
     ("vector", with_column("infos/log_prob", np.zeros((7, 2))), "has infos/log_prob of shape [7, 2]"),
     ("vector", with_column("infos/log_prob", np.zeros(3)), "has infos/log_prob of shape [3]"),
     ("vector", with_column("infos/log_prob", np.array([b"x"] * 7)), "has infos/log_prob of shape [7] and type |S1"),
+    ("vector", with_column("infos/log_prob", np.full(8, 0.5)), "has 0.5 in infos/log_prob at step 0, but no choice"),
+    ("bounds", with_column("infos/policy_action", np.zeros((8, 5))), "infos/policy_action of shape [8, 5]"),
+    ("bounds", with_column("infos/policy_action", np.zeros(8)), "has infos/policy_action of shape [8]"),
+    ("bounds", with_column("infos/policy_action", np.full((8, 2), b"x")), "of shape [8, 2] and type |S1; there must"),
+    ("bounds", with_column("infos/policy_action", np.ones((8, 2))), "infos/policy_action that mean 1 in actions[0] at"),
     ("vector", with_column("actions", 1), "has a lone value of actions, but must have 7"),
     ("bounds", with_column("actions", np.full((7, 2), np.nan, np.float32)), "has nan in actions[0] at step 0"),
     ("multi-discrete", with_column("observations", np.full(8, 99)), "has 99 in observations at step 0, outside -1 to"),
@@ -181,6 +187,16 @@ def test_rewards_by_which_steps_are_counted_must_be_one_number_each(rewards: Any
     with pytest.raises(UserError, match=r"episode 2 has rewards of shape .*; there must be one number per step"):
         best_episodes(open_dataset(tmp_path), 0.5)
     assert main(["data", "list", str(tmp_path)]) == 0
+
+
+def test_where_actions_are_choices_no_other_column_is_taken_for_them(tmp_path: Path) -> None:
+    import h5py
+
+    expected = [episode.action for episode in written(tmp_path).read(range(3))]
+    with h5py.File(tmp_path / "data" / "main_data.hdf5", "a") as file:
+        with_column("infos/policy_action", np.full((8, 3), 0.4))(file["episode_2"])
+    found = [episode.action for episode in open_dataset(tmp_path).read(range(3))]
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
 
 
 def test_an_action_that_its_mask_forbids(tmp_path: Path) -> None:
