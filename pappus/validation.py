@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from pappus.config import RunConfig
+from pappus.envs.external import DATA_PREFIX
 from pappus.errors import UserError, install_line
 from pappus.telemetry.cost import check_cost
 from pappus.transports.addresses import check_files, check_page
@@ -130,6 +131,11 @@ def _validate_data(config: RunConfig) -> None:
     share = config.share_of_data
     if not 0 < share < 1:
         raise UserError(f"data_share={share} must lie between 0 and 1; for data alone use @offline")
+    if config.mixes_data and (config.env == "none" or config.env.startswith(DATA_PREFIX)):
+        raise UserError(
+            f"data={config.data!r}: {name!r} plays an env beside the data, and there is none; give --env ID, or learn "
+            "from data alone with a system @offline"
+        )
     if config.mixes_data and not 0 < config.batch_from_data < config.batch_size:
         raise UserError(
             f"data_share={share} of batch_size={config.batch_size} leaves one table out; use a larger batch, or "

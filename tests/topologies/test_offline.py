@@ -192,6 +192,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"target_return=9.0: without an env nothing is evaluated": ("dqn@offline", {
         "data": "", "env": "none", "target_return": 9.0,
     }),
+    r"'dqn' plays an env beside the data, and there is none; give --env ID": ("dqn", {"data": "", "env": "none"}),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
     r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
@@ -207,6 +208,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         given = {**given, "data": sets["CartPole-v1"]}
     with pytest.raises(UserError, match=sentence):
         pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("given", ["option", "file"])
