@@ -97,12 +97,13 @@ class Dataset:
             raise UserError(self.sentence(content, problem))
         steps = len(content.rewards)
         said = policy_action_of(content.infos, self.action_space)
-        action = from_env_action(self.action_space, content.actions) if said is None else said[:steps]
-        return Episode(
-            self._to_nest(content.observations), np.asarray(action, self.spec.action.array.dtype),
-            np.asarray(content.rewards, np.float32), bool(content.terminations[-1]), bool(content.truncations[-1]),
-            _behaviour(content.infos, steps), content.seed,
-        )
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and the checks say where
+            action = from_env_action(self.action_space, content.actions) if said is None else said[:steps]
+            return Episode(
+                self._to_nest(content.observations), np.asarray(action, self.spec.action.array.dtype),
+                np.asarray(content.rewards, np.float32), bool(content.terminations[-1]), bool(content.truncations[-1]),
+                _behaviour(content.infos, steps), content.seed,
+            )
 
     def sentence(self, content: Content, problem: str) -> str:
         """What is wrong with an episode, and where it lies."""
