@@ -63,8 +63,8 @@ class Import:
             )
         if self.returning:
             yield (
-                f"{self.returning:,} episode numbers come again after rows of other episodes, and begin new ones there; "
-                "if these rows belong together, sort the file by episode first"
+                f"{self.returning:,} episode numbers come again after rows of other episodes, and begin new ones "
+                "there; if these rows belong together, sort the file by episode first"
             )
         if self.unseen:
             yield (
