@@ -56,6 +56,9 @@ def weights_of(run: Path) -> bytes:
         ("dqn@offline", "CartPole-v1", {"topology.readers": 3, "topology.best": 0.5}),
         ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
         ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
+        ("bc", "CartPole-v1", {}), ("cql-dqn", "CartPole-v1", {}), ("iql", "CartPole-v1", {}),
+        ("awac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # draws actions for its loss
+        ("cql", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),
         ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
         ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
