@@ -112,7 +112,7 @@ class Execution:
         yield from self.notes
         if self.run.first_weights is not None:
             yield f"begins with the weights of {self.run.first_weights}"
-        yield from data_notes(self.run.config.data)
+        yield from data_notes(self.run.config)
         yield from filter(None, (disk_warning(self.run, program, self.directory), numba_note(self.run.config)))
 
     def _drive(self, program: Program, controller: Controller, start: Resumption | None) -> None:

@@ -56,6 +56,9 @@ def weights_of(run: Path) -> bytes:
         ("dqn@offline", "CartPole-v1", {"topology.readers": 3, "topology.best": 0.5}),
         ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
         ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
+        ("bc", "CartPole-v1", {}), ("cql-dqn", "CartPole-v1", {}), ("iql", "CartPole-v1", {}),
+        ("awac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # draws actions for its loss
+        ("cql", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),
         ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
         ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
@@ -192,6 +195,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"target_return=9.0: without an env nothing is evaluated": ("dqn@offline", {
         "data": "", "env": "none", "target_return": 9.0,
     }),
+    r"'dqn' plays an env beside the data, and there is none; give --env ID": ("dqn", {"data": "", "env": "none"}),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
     r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
@@ -207,6 +211,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         given = {**given, "data": sets["CartPole-v1"]}
     with pytest.raises(UserError, match=sentence):
         pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("given", ["option", "file"])
