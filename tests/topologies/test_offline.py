@@ -156,6 +156,16 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Pa
     assert not (tmp_path / "three").exists()
 
 
+def test_weights_of_another_network_are_refused_also_where_there_are_as_many(
+    sets: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "clone"
+    pappus.train("bc", steps=5, run_dir=run, **SMALL, data=sets["CartPole-v1"])
+    with pytest.raises(UserError, match=r"weights of another network: '\S+' has \d+ there and \d+ in that of 'dqn'"):
+        pappus.train("dqn", "CartPole-v1", steps=40, run_dir=tmp_path / "two", init_from=run, **SMALL)
+    assert not (tmp_path / "two").exists()
+
+
 REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "sac", "crossq"), "Pendulum-v1")}
 
 
