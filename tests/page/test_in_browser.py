@@ -208,6 +208,19 @@ def test_figures_that_a_system_has_not_leave_no_empty_box(browser: Browser, tmp_
     assert browser.complaints == []
 
 
+def test_options_in_the_verdict_stay_in_one_piece(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    assert page["run"] is not None and page["run"]["now"] is not None
+    page["run"]["now"]["verdict"]["text"] = "the envs compute: actor-0 computes 91 %; --actors 2 promises 1.8 times more"
+    browser.show(written(page, tmp_path / "run.html"))
+    assert texts(browser, ".verdict-text .option") == ["--actors"]
+    lines = "document.querySelector('.verdict-text .option').getClientRects().length"
+    for width in range(320, 720, 8):
+        browser.resize(width)
+        assert browser.value(lines) == 1, f"broken at {width} pixels"
+    assert browser.complaints == []
+
+
 def test_what_runs_say_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     page = fake_page(live=False)
     evil = "</script><img src=x onerror=alert(1)>"
