@@ -96,8 +96,8 @@ class Diagnosis:
         return self.top.evidence
 
     def stalled(self, sentence: str) -> Diagnosis:
-        """With a stall, which matters more than all shares of time, and says who is silent; what else was found is still
-        true of the time before."""
+        """With a stall, which matters more than all shares of time, and says who is silent; what else was found is true
+        of the time before."""
         others = (replace(finding, change=None) for finding in self.findings if finding.what != SILENT)
         return replace(self, findings=(Finding(STALL, sentence, (), urgent=True), *others))
 
