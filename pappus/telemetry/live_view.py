@@ -179,7 +179,8 @@ def _one_line(text: str) -> Text:
 def _bar(view: RoleView, width: int) -> Text:
     full = round(width * min(1.0, view.busy))
     idle = round(width * min(1.0, view.busy + view.idle)) - full
-    return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f" {percent(view.busy):>5}")
+    rest = " " * (width - full - idle)  # neither: it waited for a core
+    return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f"{rest} {percent(view.busy):>5}")
 
 
 def _waits(view: RoleView) -> str:
