@@ -137,6 +137,9 @@ def cuts(columns: Columns, told: Import) -> Iterator[Cut]:
     ends = terminated | truncated
     if columns.episode is not None:
         number = _one_each(columns.episode, "episode", length)
+        if number.dtype.kind == "f" and np.isnan(number).any():  # nan differs from itself: each would be an episode
+            row = int(np.flatnonzero(np.isnan(number))[0])
+            raise UserError(f"column episode has no number in row {row:,}; say for every row which episode it is of")
         begins = np.append(True, number[1:] != number[:-1])[: len(number)]
         told.returning += sum(count > 1 for count in Counter(number[begins].tolist()).values())
         ends[:-1] |= begins[1:]

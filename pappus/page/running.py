@@ -32,10 +32,10 @@ from pappus.page.serving import FILE, served_meanwhile, write_page
 from pappus.page.written import NOW, PROGRAM, Moment, Started, write_quickly
 from pappus.settings import differences
 from pappus.system import System
+from pappus.telemetry.figures import memory
 from pappus.telemetry.files import git_hash, jsonable, versions
 from pappus.telemetry.processes import usable_cores
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.wording import memory
 from pappus.topologies.program import Program
 
 FILE_SECONDS = 5.0

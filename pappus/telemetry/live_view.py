@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pappus.kinds import RoleKind
-from pappus.telemetry.figures import figure
+from pappus.telemetry.figures import figure, memory
 from pappus.telemetry.role_stats import Event
 from pappus.telemetry.role_view import RoleView, percent
 from pappus.telemetry.run_log import Summary
@@ -26,7 +26,6 @@ from pappus.telemetry.wording import (
     lag,
     losses,
     measured,
-    memory,
     printable,
     queue_depth,
     remaining,

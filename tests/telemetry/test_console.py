@@ -11,13 +11,13 @@ from helpers import FakeTime, report, run_stats
 
 from pappus.kinds import ACTOR, LEARNER
 from pappus.telemetry.console import Console, Output
-from pappus.telemetry.figures import figure
+from pappus.telemetry.figures import figure, memory
 from pappus.telemetry.live_view import picture, shown_roles
 from pappus.telemetry.plain_views import status_line
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
-from pappus.telemetry.wording import done, duration, farewell, memory
+from pappus.telemetry.wording import done, duration, farewell
 from pappus.topologies.offline import OfflineConfig
 
 SUMMARY = Summary(
