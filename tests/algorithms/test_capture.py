@@ -30,7 +30,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "ddpg": (DDPG, DDPGConfig(action_gradient_clip=1.0)),
     "td3": (DDPG, DDPGConfig(**TD3)),
     "d4pg": (D4PG, D4PGConfig()),
-    "d4pg-twin": (D4PG, D4PGConfig(**TD3)),
+    "d4pg-twin": (D4PG, D4PGConfig(critic_sizes=(16, 8), **TD3)),
     "sac": (SAC, SACConfig()),
     "crossq": (CrossQ, CrossQConfig(critic_sizes=(8, 8))),
     "td3-bc": (TD3BC, TD3BCConfig()),
