@@ -57,6 +57,7 @@ def weights_of(run: Path) -> bytes:
         ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
         ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
         ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
+        ("fast-td3@offline", "Pendulum-v1", {}),  # with moments, and a policy that rests
         ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
 )
@@ -153,7 +154,7 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Pa
     assert not (tmp_path / "three").exists()
 
 
-REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "sac", "crossq"), "Pendulum-v1")}
+REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "fast-td3", "sac", "crossq"), "Pendulum-v1")}
 
 
 @pytest.mark.parametrize("topology", ["single", "apex", "seed"])
