@@ -301,8 +301,8 @@ class ReplayConfig:
     remover: str = "fifo"
     """Selector of the items that are removed from a full table; the same names."""
     keep_on_device: bool = True
-    """A learner on a GPU keeps pictures of the table there, too, if they take at most half of its free memory: each is
-    sent to it once, and batches are gathered there."""
+    """A learner on a GPU keeps pictures and other large observations of the table there, too, if they take at most half
+    of its free memory: each is sent to it once, and batches are gathered there."""
 
 
 @dataclass(frozen=True)
