@@ -73,7 +73,8 @@ def on_device(kind: Any, config: Any, normalize: bool) -> tuple[Any, Any, Any, A
 @pytest.mark.parametrize("name", CASES)
 def test_an_update_is_made_on_the_device_alone_and_those_of_a_kind_are_alike(name: str, normalize: bool) -> None:
     algorithm, network, later, batch = on_device(*CASES[name], normalize)
-    delays, kinds = algorithm.part_delays, defaultdict(list)
+    delays = algorithm.part_delays
+    kinds: defaultdict[tuple[bool, ...], list[Any]] = defaultdict(list)
     for update in range(2 * max(delays)):
         with Operations() as operations:
             learnt = algorithm.loss(network, later, batch, torch.ones(B, device="meta"), update)
