@@ -133,8 +133,8 @@ PRESETS: tuple[Preset, ...] = (
         for body in LOCOMOTION
     ),
     # The paper's sizes: two updates for a step of 128 envs are 2 × 32,768 / 128 = 512 samples per insert. Ten million
-    # steps are 156,000 updates. A core draws about a hundred such batches of HalfCheetah a second, for 6,400 steps;
-    # eight actors of 16 envs, which is what 16 cores get, make several times as many. Not yet tried on a GPU.
+    # steps are 156,000 updates. A core draws 75 such batches of HalfCheetah a second, which are 4,800 steps;
+    # eight actors of 16 envs, on 16 cores, make several times as many. Not yet tried on a GPU.
     *(
         Preset(("fast-td3@apex",), f"{body}-*", {
             "device": "cuda", "precision": "bfloat16", "envs": 128, "batch_size": 32_768, "steps": 10_000_000,
