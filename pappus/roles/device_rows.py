@@ -1,4 +1,5 @@
-"""Pictures of a replay table that a learner keeps on its device: each crosses once, and batches are gathered there."""
+"""Large observations of a replay table that a learner keeps on its device: each crosses once, and batches are gathered
+there."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from pappus.replay.sampling.kept_rows import NewRows, RowNumbers
 from pappus.types import Array
 
 SHARE_OF_MEMORY = 0.5
-"""Of the device's free memory, how much pictures of the table may take."""
+"""Of the device's free memory, how much observations of the table may take."""
 
 
-def keep_pictures(source: ItemSource, free: int, tell: Callable[[str], None]) -> None:
-    """Have pictures sent once, if they fit into the device's free memory, or `tell` why not."""
-    needed = source.picture_bytes()
+def keep_large(source: ItemSource, free: int, tell: Callable[[str], None]) -> None:
+    """Have large observations sent once, if they fit into the device's free memory, or `tell` why not."""
+    needed = source.large_bytes()
     if needed > SHARE_OF_MEMORY * free:
         tell(
-            f"pictures of replay would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are free on "
-            "the device: they are sent with every batch"
+            f"observations of replay would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are "
+            "free on the device: they are sent with every batch"
         )
     elif needed:
         source.keep_rows()
@@ -41,7 +42,7 @@ class DeviceRows:
             rows = torch.from_numpy(values).to(self._device)
             if column not in self._columns:
                 self._columns[column] = kept = rows.new_zeros(most + 1, *rows.shape[1:])
-                self._tell(f"pictures of replay are kept on {self._device}: {kept.nbytes / 2**30:.1f} GiB")
+                self._tell(f"observations of replay are kept on {self._device}: {kept.nbytes / 2**30:.1f} GiB")
             self._columns[column].index_copy_(0, torch.from_numpy(numbers).to(self._device), rows)
 
     def tensor(self, leaf: Array | RowNumbers) -> torch.Tensor:

@@ -60,6 +60,7 @@ def weights_of(run: Path) -> bytes:
         ("awac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # draws actions for its loss
         ("cql", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),
         ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
+        ("fast-td3@offline", "Pendulum-v1", {}),  # with moments, and a policy that rests
         ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
 )
@@ -166,7 +167,7 @@ def test_weights_of_another_network_are_refused_also_where_there_are_as_many(
     assert not (tmp_path / "two").exists()
 
 
-REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "sac", "crossq"), "Pendulum-v1")}
+REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "fast-td3", "sac", "crossq"), "Pendulum-v1")}
 
 
 @pytest.mark.parametrize("topology", ["single", "apex", "seed"])
