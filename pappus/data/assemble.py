@@ -252,9 +252,9 @@ def _others(directory: Path) -> Iterator[tuple[str, RecordedEnv]]:
         raise UserError(
             f"record={str(directory)!r} holds pictures as JPEG, and runs record them without loss; give another folder"
         )
-    stack = frame_stack_of(content)
-    spaces, own = (content["observation_space"], content["action_space"]), content.get(OWN)
-    yield "a data set", RecordedEnv(env_of(content), *spaces, stack, own if isinstance(own, dict) else {})
+    stack, known = frame_stack_of(content), content.get(OWN)
+    spaces = content["observation_space"], content["action_space"]
+    yield "a data set", RecordedEnv(env_of(content), *spaces, stack, known if isinstance(known, dict) else {})
 
 
 def _foreign(folder: Path) -> bool:

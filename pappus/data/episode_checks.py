@@ -202,7 +202,8 @@ def _bound_problems(actions: Array, space: Any) -> Iterator[str]:
 def _slack(space: Any, unbounded: Any) -> Array:
     """What rounding may do to actions; a share of `unbounded` where they have no bounds."""
     distance = space.high.astype(np.float64) - space.low.astype(np.float64)
-    return TOLERANCE * np.where(np.isfinite(distance), distance, unbounded)
+    slack: Array = TOLERANCE * np.where(np.isfinite(distance), distance, unbounded)
+    return slack
 
 
 def _entry(where: tuple[Any, ...]) -> str:
