@@ -115,7 +115,7 @@ class PopulationView:
         if self._terminal.style == "shown":
             self._console.print(self._table())
         legend = [LEGEND] if any("±" in line for line in verdict) else []
-        for line in (*verdict, *legend, f"look: pappus page {self._directory}"):
+        for line in (*verdict, f"look: pappus page {self._directory}", *legend):
             self._console.print(Text(line))
 
     def _table(self) -> RenderableType:

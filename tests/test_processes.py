@@ -327,6 +327,7 @@ def test_continuous_control_outlives_its_actor_and_its_replay(start: Start, syst
     eventually(lambda: [*(training.directory / "checkpoints").glob("step-*/replay.json")])
     for role in ("actor-0", "replay"):
         assert f"{role} died (SIGKILL); restarting" in kill_and_go_on(training, role)
+    eventually(lambda: training.reports("charts/episodic_return"))
     training.interrupt()
     assert training.wait() == 130
     assert training.summary()["episodic_return"] is not None, "its episodes went on"
