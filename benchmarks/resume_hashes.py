@@ -69,7 +69,7 @@ SYSTEMS: dict[str, Case] = {
         Case("a2c", "Pendulum-v1", {"steps": 900, "actors": 2}),
         Case("a3c", "CartPole-v1", {"steps": 900, "actors": 3}),
         Case("apex-dqn", "CartPole-v1", {**MANY, "algorithm.n_step": 3}),
-        *(Case(name, "Pendulum-v1", MANY) for name in ("apex-ddpg", "apex-d4pg", "apex-sac")),
+        *(Case(name, "Pendulum-v1", MANY) for name in ("apex-ddpg", "apex-d4pg", "fast-td3", "apex-sac")),
         Case("apex-crossq", "Pendulum-v1", {**MANY, **CROSSQ}),
         Case("r2d2", "CartPole-v1", {**R2D2, "topology.refresh_every": 30}),
         Case("seed-r2d2", "CartPole-v1", {**R2D2, **SEED}),

@@ -144,6 +144,7 @@ def execute(
     tree = ProcessTree(whole=began is not None, alone=config.runtime == "ray")
     system = system or find_system(config.system)
     notes = origin_of(system, config) if resumed is None else []
+    asked = config if resumed is None else None
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     notes += [f"auto: {chosen}"] if chosen else []
@@ -168,7 +169,7 @@ def execute(
         with locked(directory):
             summary, complete = Execution(
                 system, run, directory, meter, notes, resumed is not None, began, recording, fallback, until, callbacks,
-                terminal,
+                terminal, asked,
             ).carry_out()
     return Result(directory, summary, run.env, system, complete)
 

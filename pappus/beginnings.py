@@ -14,10 +14,11 @@ from pappus.config import RunConfig
 from pappus.data.specs import env_of_data, folder_of_data
 from pappus.errors import UserError
 from pappus.telemetry.run_folders import find_checkpoint
-from pappus.telemetry.weights import stored_weights
+from pappus.telemetry.weights import stored_sizes, stored_weights
 from pappus.topologies.program import Run
 
 EnvLike: TypeAlias = str | Callable[..., Any]
+SAME_NETWORK = "give a run of an algorithm with the same network, and the same --network options"
 
 
 def name_of(env: EnvLike) -> str:
@@ -44,7 +45,14 @@ def first_weights(run: Run) -> Path:
     if size != run.weights_size:
         raise UserError(
             f"init_from={config.init_from!r} holds {size} weights, but the network of {config.system_name!r} has "
-            f"{run.weights_size}; give a run of an algorithm with the same network, and the same --network options"
+            f"{run.weights_size}; {SAME_NETWORK}"
+        )
+    theirs, own = stored_sizes(checkpoint), {part.name: part.size for part in run.layout}
+    if theirs and theirs != own:  # as many numbers may still be another network
+        name = next(name for name in (*own, *theirs) if theirs.get(name) != own.get(name))
+        raise UserError(
+            f"init_from={config.init_from!r} holds weights of another network: {name!r} has {theirs.get(name, 0)} "
+            f"there and {own.get(name, 0)} in that of {config.system_name!r}; {SAME_NETWORK}"
         )
     return checkpoint.resolve()
 

@@ -302,8 +302,8 @@ class ReplayConfig:
     remover: str = "fifo"
     """Selector of the items to remove from a full table; the same names."""
     keep_on_device: bool = True
-    """A learner on a GPU keeps a copy of the table's images there if they take at most half of its free memory: each is
-    sent once, and batches are gathered there."""
+    """A learner on a GPU keeps a copy of the table's images and other large observations there if they take at most
+    half of its free memory: each is sent once, and batches are gathered there."""
 
 
 @dataclass(frozen=True)

@@ -211,12 +211,12 @@ class ItemSource(Waitable, Protocol):
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """New priorities `[B]` of a batch's items, in the order of the calls; nobody waits for them."""
 
-    def picture_bytes(self) -> int:
-        """Bytes of all pictures of the table, if the learner may keep them; 0 where there are none, or batches always
-        hold values."""
+    def large_bytes(self) -> int:
+        """Bytes of all large observations of the table, if the learner may keep them; 0 where there are none, or
+        batches always hold values."""
 
     def keep_rows(self) -> None:
-        """From now on pictures come once, and batches hold their numbers (`replay.sampling.kept_rows`)."""
+        """From now on large observations come once, and batches hold their numbers (`replay.sampling.kept_rows`)."""
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table."""

@@ -78,3 +78,8 @@ def cut(layout: Layout, sizes: Sequence[int]) -> list[Layout]:
             elif stop > start:
                 shard.append(Part(f"{part.name}[{start}:{stop}]", (stop - start,)))
     return [tuple(shard) for shard in shards]
+
+
+def name_of_part(name: str) -> str:
+    """The name of the tensor that a piece of `cut` belongs to."""
+    return name.partition("[")[0]

@@ -28,6 +28,7 @@ PAIRS = {
     "td3": "td3@single",
     "d4pg": "d4pg@single",
     "apex-d4pg": "d4pg@apex",
+    "fast-td3": "fast-td3@apex",
     "sac": "sac@single",
     "apex-sac": "sac@apex",
     "crossq": "crossq@single",

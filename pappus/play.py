@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +15,8 @@ import numpy as np
 from pappus.accelerator import one_thread
 from pappus.algorithms.dqn import GREEDY
 from pappus.config import EnvOptions, RunConfig
+from pappus.data.assemble import complete
+from pappus.data.metadata import METADATA, raw_metadata
 from pappus.data.recorder import LOG_PROB, EpisodeRecorder, Recording
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
@@ -47,6 +49,7 @@ class Playing:
     sample: bool = False
     """Sample actions from the policy, as its actors did."""
     seed: int = 0
+    """Of envs and actions of a new set; one that is continued counts on from it."""
     checkpoint: str = "latest"
     trust: bool = False
     """Run the code that the run directory names, whoever wrote it."""
@@ -121,6 +124,7 @@ def allowed_actions(timestep: Timestep, spec: ActionSpec) -> Array:
 
 def play(playing: Playing) -> str:
     """Record the episodes, and say what was recorded."""
+    playing = replace(playing, seed=playing.seed + episodes_in(playing.out))  # or a set would get the same ones again
     options, name = EnvOptions(), playing.env
     if playing.policy != RANDOM:
         _, config = saved_run(playing)
@@ -140,6 +144,14 @@ def play(playing: Playing) -> str:
             raise
         recording.close()
     return f"{whole.finish()} (mean return {np.mean(returns):.2f}, standard deviation {np.std(returns):.2f})"
+
+
+def episodes_in(directory: Path) -> int:
+    """Episodes that a data set has already, those of whoever was interrupted among them."""
+    with contextlib.suppress(UserError):  # what is wrong there is said when the recording begins
+        complete(directory)
+    folder = directory / "data"
+    return int(raw_metadata(folder)["total_episodes"]) if (folder / METADATA).is_file() else 0
 
 
 def saved_run(playing: Playing) -> tuple[System, RunConfig]:

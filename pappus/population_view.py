@@ -114,7 +114,8 @@ class PopulationView:
             return
         if self._terminal.style == "shown":
             self._console.print(self._table())
-        for line in [*verdict, *([LEGEND] if any("±" in line for line in verdict) else [])]:
+        legend = [LEGEND] if any("±" in line for line in verdict) else []
+        for line in (*verdict, f"look: pappus page {self._directory}", *legend):
             self._console.print(Text(line))
 
     def _table(self) -> RenderableType:

@@ -348,7 +348,7 @@ def _from_text(words: Sequence[str], hint: Any, name: str) -> Any:
     if origin is dict:
         pairs = _pairs(words, option)
         _refuse_repeated([key for key, _ in pairs], option)
-        return {key: _from_text([word], arguments[1], name) for key, word in pairs}
+        return {key: _from_text([word], arguments[1], f"{name}.{key}") for key, word in pairs}
     if not words:
         if hint is bool:
             return True

@@ -19,7 +19,7 @@ from pappus.algorithms.cql import CQL, CQLConfig
 from pappus.algorithms.cql_dqn import CQLDQN, CQLDQNConfig
 from pappus.algorithms.crossq import CrossQ, CrossQConfig
 from pappus.algorithms.d4pg import D4PG, D4PGConfig
-from pappus.algorithms.ddpg import DDPG, DDPGConfig
+from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.iql import IQL, IQLConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
@@ -115,6 +115,19 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         "d4pg", D4PG, D4PGConfig(), refusal=continuous_only, learns_from_replay=True,
         settings={**ONLINE_CONTROL, "network.hidden_sizes": (400, 300), "optimizer.learning_rate": 1e-4},
         purpose="DDPG whose critic learns the distribution of returns, over five steps; continuous actions",
+    ),
+    AlgorithmSpec(
+        "fast-td3", D4PG,
+        D4PGConfig(
+            n_step=1, twin=True, policy_delay=2, smoothing=0.001, target_every=1, target_share=0.1, atoms=101,
+            v_min=-250.0, v_max=250.0, noise=NoiseConfig(sigma=0.4, ladder=0.0025, spread="even"),
+        ),
+        learns_from_replay=True, updates_all_weights=False, refusal=continuous_only,
+        settings={  # two updates for a step of 16 envs
+            **ONLINE_CONTROL, "batch_size": 1_024, "topology.replay.samples_per_insert": 128.0,
+            "network.normalize": True,
+        },
+        purpose="TD3 with distributional critics, for many envs and large batches; continuous actions",
     ),
     AlgorithmSpec(
         "sac", SAC, SACConfig(), refusal=continuous_only, learns_from_replay=True, settings=ONLINE_CONTROL,
@@ -284,6 +297,10 @@ SYSTEMS: dict[str, System] = _by_name(
         "apex-d4pg", "the same with actors beside the learner, as the paper has it",
         "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
         {"topology.replay.samples_per_insert": 32.0},
+    ),
+    _named(
+        "fast-td3", "continuous control with hundreds of envs and batches of tens of thousands, on a GPU",
+        "Seo et al. 2025, FastTD3: Simple, Fast, and Capable Reinforcement Learning for Humanoid Control",
     ),
     _named(
         "sac", "the default choice for continuous actions: explores by itself, one update per step",

@@ -130,11 +130,23 @@ def _validate_data(config: RunConfig) -> None:
     share = config.share_of_data
     if not 0 < share < 1:
         raise UserError(f"data_share={share} must lie between 0 and 1; for data alone use @offline")
+    if config.mixes_data and _only_data(config.env):
+        raise UserError(
+            f"data={config.data!r}: {name!r} plays an env beside the data, and there is none; give --env ID, or learn "
+            "from data alone with a system @offline"
+        )
     if config.mixes_data and not 0 < config.batch_from_data < config.batch_size:
         raise UserError(
             f"data_share={share} of batch_size={config.batch_size} takes no item from one table; use a larger batch, "
             "or another share"
         )
+
+
+def _only_data(env: str) -> bool:
+    """Whether a run has no env, only a spec that comes from its data."""
+    from pappus.envs.external import DATA_PREFIX  # which imports NumPy, and most refusals need none
+
+    return env == "none" or env.startswith(DATA_PREFIX)
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:

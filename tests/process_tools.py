@@ -71,6 +71,11 @@ class Training:
         lines = path.read_text().splitlines() if path.exists() else []
         return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
 
+    def reports(self, metric: str) -> bool:
+        """Whether the metric has been logged."""
+        path = self.directory / "metrics.jsonl"
+        return path.exists() and f'"{metric}"' in path.read_text()
+
     def pid(self, title: str) -> int:
         """The process of a role."""
         return int(eventually(lambda: self._find(title)))

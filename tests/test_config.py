@@ -46,7 +46,7 @@ def test_values_for_an_env_are_yaml_on_the_command_line() -> None:
     words = ["a", "true", "b", "7", "c", "1e-3", "d", "'1e-3'", "e", "[1, x]"]
     kwargs = parse(DEFAULTS, ["--env-options.kwargs", *words]).env_options.kwargs
     assert kwargs == {"a": True, "b": 7, "c": 1e-3, "d": "1e-3", "e": [1, "x"]}
-    with pytest.raises(UserError, match=r"--env-options.kwargs: '\[1' is not YAML"):
+    with pytest.raises(UserError, match=r"--env-options.kwargs.a: '\[1' is not YAML"):
         parse(DEFAULTS, ["--env-options.kwargs", "a", "[1"])
 
 
@@ -89,7 +89,7 @@ def test_an_own_config_may_have_unions_fixed_tuples_and_mappings(name: str, valu
     ("maybe", "fast", ["fast"], "algorithm.maybe='fast' must be a number or one of auto or none"),
     ("pair", (1, "a", "b"), ["1", "a", "b"], "has 3 values and must be a list of 2: a whole number, text"),
     ("pair", ("a", "b"), ["a", "b"], "algorithm.pair='a' must be a whole number"),
-    ("weights", {"a": "x"}, ["a", "x"], "='x' must be a number"),
+    ("weights", {"a": "x"}, ["a", "x"], "algorithm.weights.a='x' must be a number"),
 ])
 def test_wrong_values_of_an_own_config_get_a_sentence(name: str, value: Any, words: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):

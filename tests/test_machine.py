@@ -14,6 +14,7 @@ from pappus.api import configure, system_here
 from pappus.config import AUTO, RunConfig
 from pappus.errors import UserError
 from pappus.machine import PROBE_ENVS, PROBE_SECONDS, Machine, _kind_of_step, chosen_words, fit
+from pappus.presets import LOCOMOTION
 from pappus.settings import override, parse
 from pappus.systems import find_system
 from pappus.telemetry.usage import ThreadClock
@@ -229,6 +230,23 @@ def test_presets_for_a_gpu_apply_only_where_the_learner_computes_on_one(monkeypa
     assert epochs("impala", SERVER) == epochs("impala", GPU_BOX, device="cpu") == 1
     assert epochs("impala", GPU_BOX, runtime="inline") == epochs("impala", GPU_BOX, learners=2) == 1
     assert epochs("impala", GPU_BOX, **{"algorithm.epochs": 2}) == 2, "what is given counts"
+
+
+@pytest.mark.parametrize("body", LOCOMOTION)
+def test_locomotion_has_many_envs_and_large_batches_on_a_gpu(
+    body: str, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(on: Machine) -> Any:
+        monkeypatch.setattr(api, "machine_for", lambda config: on)
+        system = system_here("fast-td3", configure("fast-td3", f"{body}-v5"), [])
+        return fit(configure(system, f"{body}-v5"), f"{body}-v5", system, on)[0]
+
+    config = chosen(GPU_BOX)
+    assert (config.device, config.precision) == ("cuda", "bfloat16") and config.actors * config.envs_per_actor == 128
+    updates = config.topology.replay.samples_per_insert * 128 / config.batch_size
+    assert (config.batch_size, updates, config.algorithm.reward_scale) == (32_768, 2, 0.1)
+    config = chosen(SERVER)
+    assert (config.device, config.batch_size, config.algorithm.reward_scale) == ("cpu", 1_024, 0.1)
 
 
 @pytest.mark.parametrize("actors", [1, 2, 3, 4, 7, 15, 32, 64])

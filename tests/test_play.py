@@ -43,6 +43,15 @@ def test_as_many_whole_episodes_as_were_asked_for(episodes: int, tmp_path: Path)
     np.testing.assert_allclose(log_probs(dataset), np.log(0.5), rtol=1e-6)
 
 
+def test_a_set_that_is_continued_gets_other_episodes(tmp_path: Path) -> None:
+    for _ in range(3):
+        play(Playing("random", tmp_path / "parts", "CartPole-v1", episodes=3))
+    starts = [tuple(one.observation[0]) for one in open_dataset(tmp_path / "parts").read(range(9))]
+    assert len(set(starts)) == 9, "no episode is there twice"
+    play(Playing("random", tmp_path / "again", "CartPole-v1", episodes=3))
+    assert [tuple(one.observation[0]) for one in open_dataset(tmp_path / "again").read(range(3))] == starts[:3]
+
+
 def test_random_actions_are_allowed_ones(tmp_path: Path) -> None:
     env = make_env(TAXI, 50, 0, EnvOptions())
     timestep, player = env.reset(), RandomPlayer(env.spec.action, 0)

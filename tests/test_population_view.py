@@ -48,7 +48,8 @@ def shown(style: Style) -> str:
 def test_a_file_gets_a_line_when_a_run_begins_or_ends_and_the_meaning_of_the_interval() -> None:
     lines = shown("shown").splitlines()
     assert lines[:2] == ["seed-1: trains", "seed-1: solved after 104,800 steps, 3,211/s, return 480.1, greedy 500.0"]
-    assert lines[-1].startswith("± is half of the 95 % interval") and lines[-2].startswith("all: greedy return")
+    assert lines[-3].startswith("all: greedy return") and lines[-2] == "look: pappus page runs/ppo"
+    assert lines[-1].startswith("± is half of the 95 % interval")
 
 
 def test_quiet_says_only_what_the_runs_say_together() -> None:

@@ -319,7 +319,7 @@ def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(
     training.nothing_is_left()
 
 
-@pytest.mark.parametrize("system", ["apex-sac", "apex-crossq", "apex-d4pg"])
+@pytest.mark.parametrize("system", ["apex-sac", "apex-crossq", "apex-d4pg", "fast-td3"])
 def test_continuous_control_outlives_its_actor_and_its_replay(start: Start, system: str) -> None:
     quick = ["--network.hidden-sizes", "16", "--batch-size", "32", "--topology.replay.samples-per-insert", "8"]
     training = start(system, "--env", "Pendulum-v1", *LASTING, *quick, "--checkpoint.every-seconds", "1")
@@ -327,6 +327,7 @@ def test_continuous_control_outlives_its_actor_and_its_replay(start: Start, syst
     eventually(lambda: [*(training.directory / "checkpoints").glob("step-*/replay.json")])
     for role in ("actor-0", "replay"):
         assert f"{role} died (SIGKILL); restarting" in kill_and_go_on(training, role)
+    eventually(lambda: training.reports("charts/episodic_return"))
     training.interrupt()
     assert training.wait() == 130
     assert training.summary()["episodic_return"] is not None, "its episodes went on"

@@ -31,7 +31,7 @@ UNROLLS: dict[str, Any] = {
     "network.hidden_sizes": (8,), "evaluation.episodes": 1,
 }
 ONLINE = [name for name, system in SYSTEMS.items() if system.topology.name != "offline"]
-CONTINUOUS = ("ddpg", "td3", "d4pg", "sac", "crossq")
+CONTINUOUS = ("ddpg", "td3", "d4pg", "fast-td3", "sac", "crossq")
 
 
 @pytest.fixture

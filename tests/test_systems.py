@@ -29,9 +29,9 @@ REPLAY = "learns from replay, and {1} has none; use {0}@apex"
 UNROLLS = "learns from fresh unrolls, each used once, and {1} trains on replayed items; use {0}@sync"
 EPOCHS = "makes several updates from each batch, and a worker of a3c sends one gradient per unroll"
 MADE_FOR = "is made for "
-CONTROL = ("ddpg", "td3", "d4pg", "sac", "crossq", "td3-bc", "rebrac", "iql", "awac", "cql")
+CONTROL = ("ddpg", "td3", "d4pg", "fast-td3", "sac", "crossq", "td3-bc", "rebrac", "iql", "awac", "cql")
 """Algorithms that are tried on continuous actions."""
-OFF_POLICY = ("dqn", "r2d2", "ddpg", "td3", "d4pg", "sac", "crossq")
+OFF_POLICY = ("dqn", "r2d2", "ddpg", "td3", "d4pg", "fast-td3", "sac", "crossq")
 REFUSED = {
     **{
         (name, other): UNROLLS
@@ -49,7 +49,7 @@ REFUSED = {
     **{(name, "apex"): MADE_FOR for name in ("td3-bc", "iql", "awac", "cql")},
     **{
         (name, "gorila"): "trains parts of its network less often, and gorila's parameter servers apply each gradient"
-        for name in ("td3", "crossq")
+        for name in ("td3", "fast-td3", "crossq")
     },
 }
 SMALL: dict[str, Any] = {

@@ -43,6 +43,8 @@ class D4PGConfig(DDPGConfig):
     """The first of them: no action is worth less, with rewards as they are after `reward_scale`."""
     v_max: float = 150.0
     """The last of them: no action is worth more."""
+    critic_sizes: tuple[int, ...] = ()
+    """Units of each layer of the critics; empty: those of the policy, which are `network.hidden_sizes`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +53,8 @@ class D4PGConfig(DDPGConfig):
                 f"algorithm.atoms={self.atoms} must be at least 2, and v_min={self.v_min} below v_max={self.v_max}, "
                 "both finite"
             )
+        if min(self.critic_sizes, default=1) < 1:
+            raise UserError(f"algorithm.critic_sizes={self.critic_sizes} must be layers of at least 1 unit")
 
 
 class D4PG(DDPG):
@@ -63,8 +67,10 @@ class D4PG(DDPG):
         self.atoms = Atoms(config.v_min, config.v_max, config.atoms)
 
     def build_network(self) -> nn.Module:
+        config = self.config
         return own_network(self.env, self.network_config, "logits") or build_distributional(
-            self.env, self.network_config, self.atoms, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
+            self.env, self.network_config, self.atoms, 2 if config.twin else 1, config.noise.kind == "ou",
+            config.critic_sizes,
         )
 
     def _critics(

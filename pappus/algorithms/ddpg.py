@@ -42,6 +42,8 @@ class NoiseConfig:
     """Standard deviation of the env that explores most."""
     ladder: float = 1.0
     """σ of the env that explores least, as a share of `sigma`; 1: all the same."""
+    spread: Literal["geometric", "even"] = "geometric"
+    """How σ falls from the first env to the last: by the same factor from env to env, or by the same amount."""
     theta: float = 0.15
     """ou: how fast it returns to zero."""
 
@@ -115,7 +117,8 @@ class DDPG:
         """σ of the envs with these indices among `of` envs, `[N]`."""
         noise = self.config.noise
         share = envs / (of - 1) if of > 1 else np.zeros(len(envs))
-        return (noise.sigma * noise.ladder**share).astype(np.float32)
+        falls = noise.ladder**share if noise.spread == "geometric" else 1 - share * (1 - noise.ladder)
+        return (noise.sigma * falls).astype(np.float32)
 
     def act(
         self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,

@@ -48,7 +48,9 @@ def _record(words: list[str]) -> int:
     parser.add_argument("--episodes", type=whole, default=100, help="episodes to play (default: 100)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions (default: 0, greedy)")
     parser.add_argument("--sample", action="store_true", help="sample from the policy, as its actors did")
-    parser.add_argument("--seed", type=whole, default=0, help="seed of envs and actions (default: 0)")
+    parser.add_argument(
+        "--seed", type=whole, default=0, help="seed of envs and actions; continued sets count on from it (default: 0)"
+    )
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     given = vars(parser.parse_args(words))

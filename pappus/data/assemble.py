@@ -28,16 +28,18 @@ from pappus.data.cutting import Cutter, find_cuts, times_of
 from pappus.data.dataset import DatasetWriter
 from pappus.data.episode import Episode
 from pappus.data.hdf5_writer import last_added
-from pappus.data.metadata import METADATA, frame_stack_of, minari_package, raw_metadata
+from pappus.data.metadata import METADATA, OWN, frame_stack_of, minari_package, raw_metadata
 from pappus.data.parts import SUFFIX, Part
 from pappus.data.recorder import LOCK, PARTS, SPEC
 from pappus.envs.spaces import Space, action_converter, observation_converter
 from pappus.errors import UserError
-from pappus.telemetry.files import write_json
+from pappus.telemetry.files import jsonable, write_json
 from pappus.types import EnvSpec
 
 DAMAGED = ".damaged"
 """What the name of a damaged part ends with, when the data set has what could be read of it."""
+ATARI_CHOICES = ("life_loss_ends_episode", "frame_skip", "sticky_actions")
+"""Options of Atari games that make another task of the same game."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,18 @@ class RecordedEnv:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 return f"its {name} is {theirs}, and that of this run {mine}"
+        mine, theirs = self._choices(), other._choices()
+        for name in mine:
+            if name in theirs and mine[name] != theirs[name]:  # sets of others do not say
+                return f"its {name} is {theirs[name]}, and that of this run {mine[name]}"
         return ""
+
+    def _choices(self) -> dict[str, Any]:
+        """By which steps of envs with the same id and spaces still mean something else, as far as that is known."""
+        own: dict[str, Any] = jsonable(dict(self.own))
+        options = own.get("env_options", {})
+        given = {"clipped_rewards": own, "kwargs": options, **dict.fromkeys(ATARI_CHOICES, options.get("atari", {}))}
+        return {name: where[name] for name, where in given.items() if name in where}
 
 
 class Assembled(NamedTuple):
@@ -239,8 +252,9 @@ def _others(directory: Path) -> Iterator[tuple[str, RecordedEnv]]:
         raise UserError(
             f"record={str(directory)!r} holds pictures as JPEG, and runs record them without loss; give another folder"
         )
-    stack = frame_stack_of(content)
-    yield "a data set", RecordedEnv(env_of(content), content["observation_space"], content["action_space"], stack)
+    stack, known = frame_stack_of(content), content.get(OWN)
+    spaces = content["observation_space"], content["action_space"]
+    yield "a data set", RecordedEnv(env_of(content), *spaces, stack, known if isinstance(known, dict) else {})
 
 
 def _foreign(folder: Path) -> bool:

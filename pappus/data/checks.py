@@ -12,6 +12,7 @@ import optree
 from gymnasium import spaces
 
 from pappus.data.dataset import Dataset
+from pappus.data.metadata import rewards_are_clipped
 from pappus.envs.spaces import Space
 from pappus.errors import UserError
 from pappus.types import ActionSpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
@@ -55,6 +56,8 @@ def notes(dataset: Dataset) -> list[str]:
     found = []
     if dataset.lossy:
         found.append("its pictures are JPEG, which is lossy: they differ a little from what the env shows")
+    if rewards_are_clipped(dataset.metadata):
+        found.append("its rewards were clipped when it was recorded: its returns are not those that evaluations report")
     if dataset.stored_episodes() > dataset.num_episodes:
         more = dataset.stored_episodes() - dataset.num_episodes
         found.append(f"its files hold {more:,} more episodes than its metadata counts: a recording was cut off there")

@@ -18,7 +18,13 @@ import numpy as np
 
 from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
-from pappus.data.episode_checks import POLICY_ACTION, reward_problems, structure_problems, value_problems
+from pappus.data.episode_checks import (
+    POLICY_ACTION,
+    policy_action_of,
+    reward_problems,
+    structure_problems,
+    value_problems,
+)
 from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, frame_stack_of, minari_root, read_metadata
 from pappus.data.storage import add_contents, new_storage, open_storage
 from pappus.envs.spaces import (
@@ -90,13 +96,14 @@ class Dataset:
         for problem in structure_problems(content, self.observation_space, self.action_space):
             raise UserError(self.sentence(content, problem))
         steps = len(content.rewards)
-        said = content.infos.get(POLICY_ACTION)
-        action = from_env_action(self.action_space, content.actions) if said is None else said[:steps]
-        return Episode(
-            self._to_nest(content.observations), np.asarray(action, self.spec.action.array.dtype),
-            np.asarray(content.rewards, np.float32), bool(content.terminations[-1]), bool(content.truncations[-1]),
-            _behaviour(content.infos, steps), content.seed,
-        )
+        said = policy_action_of(content.infos, self.action_space)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and the checks say where
+            action = from_env_action(self.action_space, content.actions) if said is None else said[:steps]
+            return Episode(
+                self._to_nest(content.observations), np.asarray(action, self.spec.action.array.dtype),
+                np.asarray(content.rewards, np.float32), bool(content.terminations[-1]), bool(content.truncations[-1]),
+                _behaviour(content.infos, steps), content.seed,
+            )
 
     def sentence(self, content: Content, problem: str) -> str:
         """What is wrong with an episode, and where it lies."""

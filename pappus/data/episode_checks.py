@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import optree
 from gymnasium import spaces
 
 from pappus.data.content import Content
-from pappus.envs.spaces import Space
+from pappus.envs.spaces import Space, action_converter
 from pappus.types import ACTION_MASK, Array, ContinuousAction, EnvSpec, Nest
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ POLICY_ACTION = "policy_action"
 TOLERANCE = 1e-4
 """How far an action may exceed its bounds, as a share of their distance: float32 rounds."""
 AGAIN = "leave the episode out, or record it again"
+RENAME = "give it another name if it means something else"
 
 
 def structure_problems(content: Content, observation_space: Space, action_space: Space) -> Iterator[str]:
@@ -34,7 +35,7 @@ def structure_problems(content: Content, observation_space: Space, action_space:
     yield from _flag_problems(content, steps)
     yield from _leaf_problems(content.observations, observation_space, "observations", steps + 1)
     yield from _leaf_problems(content.actions, action_space, "actions", steps)
-    yield from _info_problems(content, steps)
+    yield from _info_problems(content, steps, action_space)
 
 
 def reward_problems(rewards: Array) -> Iterator[str]:
@@ -56,18 +57,26 @@ def _flag_problems(content: Content, steps: int) -> Iterator[str]:
         yield f"goes on after step {ended[0]}, which ended it; store what follows as an episode of its own"
 
 
-def _info_problems(content: Content, steps: int) -> Iterator[str]:
+def _info_problems(content: Content, steps: int, action_space: Space) -> Iterator[str]:
     """Of the infos only those that mean something to us."""
-    said, log_prob = (content.infos.get(name) for name in (POLICY_ACTION, LOG_PROB))
-    if said is not None and np.shape(said)[:1] not in ((steps,), (steps + 1,)):
-        yield f"has infos/{POLICY_ACTION} of shape {list(np.shape(said))} and {steps} steps; {AGAIN}"
-    if log_prob is None:
-        return
-    column = np.asarray(log_prob)
-    if column.shape not in ((steps,), (steps + 1,)) or column.dtype.kind not in "fiu":
+    said = policy_action_of(content.infos, action_space)
+    if said is not None:
+        yield from _info_problem(said, POLICY_ACTION, "one action", steps, action_space.shape or ())
+    if LOG_PROB in content.infos:
+        yield from _info_problem(content.infos[LOG_PROB], LOG_PROB, "one number", steps, ())
+
+
+def policy_action_of(infos: Mapping[str, Any], action_space: Space) -> Any:
+    """The column with what the policy said, if there is one; where actions are choices they are what it said."""
+    return infos.get(POLICY_ACTION) if isinstance(action_space, spaces.Box) else None
+
+
+def _info_problem(values: Any, name: str, what: str, steps: int, shape: tuple[int, ...]) -> Iterator[str]:
+    column = np.asarray(values)
+    if column.shape not in ((steps, *shape), (steps + 1, *shape)) or column.dtype.kind not in "fiu":
         yield (
-            f"has infos/{LOG_PROB} of shape {list(column.shape)} and type {column.dtype}; there must be one number "
-            "per step; give it another name if it means something else"
+            f"has infos/{name} of shape {list(column.shape)} and type {column.dtype}; there must be {what} "
+            f"per step; {RENAME}"
         )
 
 
@@ -110,9 +119,20 @@ def value_problems(
         yield from _non_finite(leaf, "/".join(["observations", *map(str, path)]))
     yield from _category_problems(content.observations, observation_space, "observations")
     yield from _non_finite(episode.reward, "rewards")
-    yield from _non_finite(np.asarray(episode.behaviour.get(LOG_PROB, 0.0)), f"infos/{LOG_PROB}")
+    yield from _log_prob_problems(np.asarray(episode.behaviour.get(LOG_PROB, 0.0)), spec)
     bad = list(_non_finite(episode.action, "actions"))
     yield from bad or _action_problems(episode, content, spec, action_space)
+
+
+def _log_prob_problems(log_prob: Array, spec: EnvSpec) -> Iterator[str]:
+    """Densities may exceed 1, probabilities of choices may not: such a column holds them without their logarithm."""
+    yield from _non_finite(log_prob, f"infos/{LOG_PROB}")
+    above = np.flatnonzero(log_prob > TOLERANCE)
+    if len(above) and not isinstance(spec.action, ContinuousAction):
+        yield (
+            f"has {log_prob.flat[above[0]]:g} in infos/{LOG_PROB} at step {above[0]}, but no choice has a probability "
+            "above 1; store its logarithm"
+        )
 
 
 def _non_finite(values: Array, name: str) -> Iterator[str]:
@@ -142,7 +162,10 @@ def _category_problems(values: Nest, space: Space, name: str) -> Iterator[str]:
 
 def _action_problems(episode: Episode, content: Content, spec: EnvSpec, space: Space) -> Iterator[str]:
     if isinstance(spec.action, ContinuousAction):
-        yield from _bound_problems(np.asarray(content.actions), space)
+        actions = np.asarray(content.actions)
+        bad = list(_bound_problems(actions, space))
+        told = policy_action_of(content.infos, space) is not None
+        yield from bad or (_said_problems(episode.action, actions, space) if told else ())
         return
     chosen = episode.action.reshape(episode.length, -1)
     wrong = np.argwhere((chosen < 0) | (chosen >= np.array(spec.action.choices)))
@@ -153,16 +176,38 @@ def _action_problems(episode: Episode, content: Content, spec: EnvSpec, space: S
         yield from _mask_problems(chosen, episode.observation[ACTION_MASK][:-1], spec)
 
 
+def _said_problems(said: Array, actions: Array, space: Space) -> Iterator[str]:
+    """What the policy said is learned from, so it must be what led to the actions."""
+    _, to_env_action = action_converter(space)
+    led_to = to_env_action(said).astype(np.float64)
+    wrong = np.argwhere(~(np.abs(led_to - actions) <= _slack(space, np.maximum(1, np.abs(actions)))))
+    if len(wrong):
+        where = tuple(wrong[0])
+        yield (
+            f"has infos/{POLICY_ACTION} that mean {led_to[where]:g} in {_entry(where)}, where {actions[where]:g} is "
+            f"stored; {RENAME}"
+        )
+
+
 def _bound_problems(actions: Array, space: Any) -> Iterator[str]:
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    slack = TOLERANCE * np.where(np.isfinite(high - low), high - low, 0)
+    slack = _slack(space, 0)
     wrong = np.argwhere((actions < low - slack) | (actions > high + slack))
     if len(wrong):
         where = tuple(wrong[0])
-        entry = f"[{', '.join(map(str, where[1:]))}]"
         bounds = f"{low[where[1:]]:g} to {high[where[1:]]:g}"
-        value = f"{actions[where]:g} in actions{entry} at step {where[0]}"
-        yield f"has {value}, outside {bounds}; clip it, or store other bounds"
+        yield f"has {actions[where]:g} in {_entry(where)}, outside {bounds}; clip it, or store other bounds"
+
+
+def _slack(space: Any, unbounded: Any) -> Array:
+    """What rounding may do to actions; a share of `unbounded` where they have no bounds."""
+    distance = space.high.astype(np.float64) - space.low.astype(np.float64)
+    slack: Array = TOLERANCE * np.where(np.isfinite(distance), distance, unbounded)
+    return slack
+
+
+def _entry(where: tuple[Any, ...]) -> str:
+    return f"actions[{', '.join(map(str, where[1:]))}] at step {where[0]}"
 
 
 def _mask_problems(chosen: Array, masks: Array, spec: EnvSpec) -> Iterator[str]:

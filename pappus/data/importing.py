@@ -11,6 +11,7 @@ from which nobody bootstraps.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +49,8 @@ class Import:
     """Episodes of a single row, of which nothing was left."""
     gaps: int = 0
     """Episodes that are cut off only because the next row shows another observation than followed."""
+    returning: int = 0
+    """Numbers of episodes that come again after rows of others."""
     unseen: bool = False
     """Whether nothing tells of ends by a limit of time."""
 
@@ -57,6 +60,11 @@ class Import:
             yield (
                 f"{self.gaps:,} episodes are cut off where the next observation of a row is not the observation of the "
                 "row after it"
+            )
+        if self.returning:
+            yield (
+                f"{self.returning:,} episode numbers come again after rows of other episodes, and begin new ones "
+                "there; if these rows belong together, sort the file by episode first"
             )
         if self.unseen:
             yield (
@@ -129,7 +137,12 @@ def cuts(columns: Columns, told: Import) -> Iterator[Cut]:
     ends = terminated | truncated
     if columns.episode is not None:
         number = _one_each(columns.episode, "episode", length)
-        ends[:-1] |= number[1:] != number[:-1]
+        if number.dtype.kind == "f" and np.isnan(number).any():  # nan differs from itself: each would be an episode
+            row = int(np.flatnonzero(np.isnan(number))[0])
+            raise UserError(f"column episode has no number in row {row:,}; say for every row which episode it is of")
+        begins = np.append(True, number[1:] != number[:-1])[: len(number)]
+        told.returning += sum(count > 1 for count in Counter(number[begins].tolist()).values())
+        ends[:-1] |= begins[1:]
     if columns.next_observation is not None:
         gaps = _gaps(columns.observation, columns.next_observation) & ~ends[:-1]
         told.gaps += int(gaps.sum())

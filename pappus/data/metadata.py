@@ -124,6 +124,17 @@ def frame_stack_of(content: Mapping[str, Any]) -> int:
     return stack if isinstance(stack, int) and stack > 0 else 1
 
 
+def kwargs_of(content: Mapping[str, Any]) -> Any:
+    """What the env was made with; None where that is not known."""
+    options = _own(content).get("env_options")
+    return options.get("kwargs") if isinstance(options, Mapping) else None
+
+
+def rewards_are_clipped(content: Mapping[str, Any]) -> bool:
+    """Whether the rewards were clipped before they were recorded."""
+    return _own(content).get("clipped_rewards") is True
+
+
 def _own(content: Mapping[str, Any]) -> Mapping[str, Any]:
     own = content.get(OWN)
     return own if isinstance(own, Mapping) else {}

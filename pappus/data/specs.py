@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pappus.config import EnvOptions
+from pappus.config import EnvOptions, RunConfig
 from pappus.data.checks import check_dataset, notes
 from pappus.data.dataset import Dataset, completed, open_dataset
+from pappus.data.metadata import kwargs_of
 from pappus.envs.external import DATA_PREFIX, has_no_env
 from pappus.envs.spaces import Space
 from pappus.envs.vector import LAST_ACTION, env_spec, make_env, spec_with_last_inputs
+from pappus.telemetry.files import jsonable
 from pappus.trust import check_trust, env_asked
 from pappus.types import ContinuousAction, EnvSpec
 
@@ -65,6 +67,20 @@ def _action_space(env: str | Callable[..., Any], spec: EnvSpec, options: EnvOpti
     return space
 
 
-def data_notes(data: str) -> list[str]:
+def data_notes(config: RunConfig) -> list[str]:
     """What is worth a word when a run begins to learn from a data set."""
-    return [f"data: {note}" for note in notes(open_dataset(data))] if data else []
+    if not config.data:
+        return []
+    dataset = open_dataset(config.data)
+    return [f"data: {note}" for note in (*notes(dataset), *_other_envs(dataset, config))]
+
+
+def _other_envs(dataset: Dataset, config: RunConfig) -> Iterator[str]:
+    """Envs that agree in their spaces may still be others."""
+    if has_no_env(config.env):
+        return
+    if dataset.env and dataset.env != config.env:
+        yield f"it is of {dataset.env}, and the run plays {config.env}"
+    kwargs, mine = kwargs_of(dataset.metadata), jsonable(config.env_options.kwargs)
+    if kwargs is not None and kwargs != mine:
+        yield f"its env was made with the kwargs {kwargs}, and that of the run with {mine}; see --env-options.kwargs"

@@ -69,6 +69,9 @@ class Execution:
     """Rounds of the inline runtime after which it is interrupted."""
     callbacks: Sequence[Callback | str] = ()
     terminal: Terminal | None = None
+    asked: RunConfig | None = None
+    """The config before what it leaves to the run was settled; None of a resumed run, whose file says only what it came
+    to."""
 
     def carry_out(self) -> Ended:
         """To its end, or to the error that ends it."""
@@ -88,7 +91,7 @@ class Execution:
         with open_log(directory, config, steps) as log, ExitStack() as beside:
             if self.terminal is not None:
                 self.terminal.clear()  # the page's address is a line of its own
-            page = beside.enter_context(page_beside(run_stats, program, directory, self.system))
+            page = beside.enter_context(page_beside(run_stats, program, directory, self.system, self.asked))
             console = Console(run_stats, directory, terminal=self.terminal)
             controller = Controller(
                 config, run_stats, log, console, stores[0], program.weights_roles, began=self.began,
@@ -112,7 +115,7 @@ class Execution:
         yield from self.notes
         if self.run.first_weights is not None:
             yield f"starts from the weights of {self.run.first_weights}"
-        yield from data_notes(self.run.config.data)
+        yield from data_notes(self.run.config)
         yield from filter(None, (disk_warning(self.run, program, self.directory), numba_note(self.run.config)))
 
     def _drive(self, program: Program, controller: Controller, start: Resumption | None) -> None:

@@ -73,15 +73,17 @@ def build_twin_deterministic(
 
 
 def build_distributional(
-    env: EnvSpec, config: NetworkConfig, atoms: Atoms, num_critics: int = 1, correlated_noise: bool = False
+    env: EnvSpec, config: NetworkConfig, atoms: Atoms, num_critics: int = 1, correlated_noise: bool = False,
+    critic_sizes: tuple[int, ...] = (),
 ) -> DistributionalDeterministic:
-    """The same with critics that give distributions over these atoms."""
+    """The same with critics that give distributions over these atoms; of sizes of their own, if there are some."""
     if reason := continuous_only(env.action):
         raise UserError(f"a deterministic policy {reason}")
     assert isinstance(env.action, ContinuousAction)
     return DistributionalDeterministic(
         _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation, atoms=atoms,
         layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),
+        critic_sizes=critic_sizes,
     )
 
 

@@ -131,13 +131,17 @@ class TwinDeterministic(DeterministicActorCritic):
     def __init__(
         self, encoder: Encoder, action_shape: tuple[int, ...], sizes: tuple[int, ...], activation: Activation = "relu",
         *, layer_norm: bool = False, num_critics: int = 2, memory_spec: Nest = (), outputs: int = 1,
+        critic_sizes: tuple[int, ...] = (),
     ) -> None:
-        """`layer_norm` is for the critics, and `outputs` the number of theirs."""
+        """`layer_norm` is for the critics, and `outputs` the number of theirs; without `critic_sizes` they have those
+        of the policy."""
         nn.Module.__init__(self)
         self.action_shape, self.state_spec = action_shape, memory_spec
         size = math.prod(action_shape)
         self.actor: Any = ManyMLPs(1, encoder.output_size, sizes, size, activation, last_gain=LAST_LAYER_GAIN)
-        critics = ManyMLPs(num_critics, encoder.output_size + size, sizes, outputs, activation, layer_norm)
+        critics = ManyMLPs(
+            num_critics, encoder.output_size + size, critic_sizes or sizes, outputs, activation, layer_norm
+        )
         self.critics = nn.ModuleList([encoder, critics])
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in encoder.modules())
 

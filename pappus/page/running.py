@@ -32,10 +32,10 @@ from pappus.page.serving import FILE, served_meanwhile, write_page
 from pappus.page.written import NOW, PROGRAM, Moment, Started, write_quickly
 from pappus.settings import differences
 from pappus.system import System
+from pappus.telemetry.figures import memory
 from pappus.telemetry.files import git_hash, jsonable, versions
 from pappus.telemetry.processes import usable_cores
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.wording import memory
 from pappus.topologies.program import Program
 
 FILE_SECONDS = 5.0
@@ -85,14 +85,17 @@ class RunPage:
 
 
 @contextmanager
-def page_beside(run_stats: RunStats, program: Program, directory: Path, system: System) -> Iterator[RunPage]:
+def page_beside(
+    run_stats: RunStats, program: Program, directory: Path, system: System, asked: RunConfig | None = None
+) -> Iterator[RunPage]:
     """What a run of a directory tells of itself. Where its config has a page, it is served meanwhile. When the run is
-    over, in whatever way, the page is written as a file."""
+    over, in whatever way, the page is written as a file. `asked` is the config before `auto` was settled; None where
+    nobody knows any more."""
     config = run_stats.config
     page = RunPage(run_stats, program, directory, config.has_page)
     with contextlib.suppress(OSError):
         (directory / NOW).unlink()  # of the part that this one continues
-    write_quickly(directory / PROGRAM, {**started(config, system, page)})
+    write_quickly(directory / PROGRAM, {**started(config, system, page, asked)})
     if config.has_page:
         shown = OneRun(FollowedRun(directory, newest=lambda: page.moment))
         with served_meanwhile(shown, directory, config.page_server):
@@ -105,16 +108,17 @@ def page_beside(run_stats: RunStats, program: Program, directory: Path, system: 
             write_page(OneRun(FollowedRun(directory, MOST_AT_END)), directory / FILE)
 
 
-def started(config: RunConfig, system: System, page: RunPage) -> Started:
+def started(config: RunConfig, system: System, page: RunPage, asked: RunConfig | None) -> Started:
     """What is known from the beginning."""
     try:
         preset = configured(system, config.env)
     except UserError:  # a preset of its own that is wrong is told elsewhere
         preset = config
+    given = differences(asked, preset) if asked else {}
     differs = [
         Difference(name=name.replace("-", "_"), preset=_plain(preset, name), value=_plain(config, name))
-        for name in differences(config, preset)
-        if name not in OF_A_COMMAND and _plain(preset, name) != "auto"  # the run settles that, and nobody changed it
+        for name in differences(config, preset)  # what a preset leaves to the run is no change of anybody's
+        if name not in OF_A_COMMAND and (_plain(preset, name) != "auto" or name in given)
     ]
     command = shlex.join(["pappus", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("pappus", "__main__.py") else ""
     return {

@@ -244,7 +244,7 @@ class DirectReplay:
         if self._spec.table.uses_priorities:
             self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
 
-    def picture_bytes(self) -> int:
+    def large_bytes(self) -> int:
         """Within one thread values are read where they are."""
         return 0
 

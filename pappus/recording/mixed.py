@@ -56,7 +56,7 @@ class MixedSource:
         parts = saved.get("parts", self._parts)  # a checkpoint may be of a run without data
         self._parts = [None if part is None else _batch(part) for part in parts]
 
-    def picture_bytes(self) -> int:
+    def large_bytes(self) -> int:
         """Parts are laid side by side as values."""
         return 0
 

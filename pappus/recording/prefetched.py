@@ -63,12 +63,12 @@ class PrefetchedSource:
 
     def load(self, saved: Nest) -> None: ...
 
-    def picture_bytes(self) -> int:
-        return self._spec.most_rows * sum(spec.nbytes for spec in self._spec.layout.pictures.values())
+    def large_bytes(self) -> int:
+        return self._spec.most_rows * sum(spec.nbytes for spec in self._spec.layout.large.values())
 
     def keep_rows(self) -> None:
         """Call it before the first batch is taken. Rows that cannot be read in place come as values all the same."""
-        self._trajectory.kept = KeptRows(self._spec.layout.pictures)
+        self._trajectory.kept = KeptRows(self._spec.layout.large)
 
     def take(self) -> ItemBatch | None:
         """The next batch; None if none is ready. The first call begins to fetch."""
@@ -169,7 +169,7 @@ class PrefetchedSource:
                 self._settle(sum(getattr(leaf, "value_bytes", leaf.nbytes) for leaf in leaves_of(batches[0].items)))
 
     def _settle(self, size: int) -> None:
-        """Choose how much to fetch at once and ahead, from the bytes of a batch: the same where its pictures are kept,
+        """Choose how much to fetch at once and ahead, from the bytes of a batch: the same where its rows are kept,
         since the first batches bring nearly all of theirs."""
         ahead = max(2, min(self._spec.prefetch, AHEAD_BYTES // max(1, size)))
         for _ in range(self._spec.prefetch - ahead):

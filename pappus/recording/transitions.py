@@ -35,8 +35,11 @@ SEND_ITEMS = 50
 """Items that are inserted together (as in the Ape-X paper), since most of the cost is per call."""
 HOLD_STEPS = 64
 """Items are inserted after this many steps even if there are fewer."""
-PICTURE_BYTES = 1024
-"""Observations of bytes, from this size on, are pictures."""
+LARGE_BYTES = 256
+"""Observations from this size on are large: to find the number of a row takes as long as to copy some 140 bytes, and
+values must be copied to the device as well."""
+KEPT_DTYPES = ("uint8", "float32")
+"""Pictures and vectors. Numbers of rows, which are int64, must be told from values by their dtype."""
 
 
 class Recorder(ABC):
@@ -153,10 +156,10 @@ class Layout(ABC):
         return col(name).stack(self.lead + 1) if self.lead else col(name)
 
     @property
-    def pictures(self) -> dict[str, ArraySpec]:
+    def large(self) -> dict[str, ArraySpec]:
         """Columns worth caching on the learner's device."""
         columns = self.observation_columns.items()
-        return {name: spec for name, spec in columns if spec.dtype == "uint8" and spec.nbytes >= PICTURE_BYTES}
+        return {name: spec for name, spec in columns if spec.dtype in KEPT_DTYPES and spec.nbytes >= LARGE_BYTES}
 
     def _leaf(self, name: str, array: Array) -> Array | RowNumbers:
         """What stands in a batch for a column: its values, or the numbers of its rows, where the reader keeps them."""

@@ -22,7 +22,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.networks.many_mlps import multiply_in_half
 from pappus.networks.modules import RunningMoments
 from pappus.roles.blame import part_of, to_blame
-from pappus.roles.device_rows import DeviceRows, keep_pictures
+from pappus.roles.device_rows import DeviceRows, keep_large
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
@@ -45,8 +45,8 @@ class ReplayTraining(Training):
         self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal | None, gradient: GradientStep,
         capacity: int, keeps_rows: bool = False,
     ) -> None:
-        """`capacity` is that of the table. Where nobody counts env steps, an update is a step. `keeps_rows`: pictures
-        are kept on the device, as far as there is memory for them."""
+        """`capacity` is that of the table. Where nobody counts env steps, an update is a step. `keeps_rows`: large
+        observations are kept on the device, as far as there is memory for them."""
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
         self.target: TargetNetwork | None = None
@@ -65,7 +65,7 @@ class ReplayTraining(Training):
         """New priorities of the present batch."""
         self._rows = DeviceRows(self._device, gradient.metrics.event)
         if keeps_rows and gradient.accelerator.real:
-            keep_pictures(source, gradient.accelerator.free_memory(), gradient.metrics.event)
+            keep_large(source, gradient.accelerator.free_memory(), gradient.metrics.event)
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
             algorithm, gradient.network, self._later
         )

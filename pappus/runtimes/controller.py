@@ -176,7 +176,8 @@ class Controller:
         self._logged -= LOG_SECONDS  # each has a line of its own
         evaluated = Evaluated(score, self._evaluations.deviation, self._evaluations.asked_at)
         self._hooks.tell("on_evaluation", self._run_stats.env_steps, evaluated)
-        self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {score:.1f}")
+        episodes = self._config.evaluation.episodes
+        self.event(f"greedy evaluation over {episodes} episode{'s' * (episodes != 1)}: {score:.1f}")
 
     def event(self, text: str, role: str = "") -> None:
         """Something worth a line in log and view."""

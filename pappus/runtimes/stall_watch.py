@@ -168,11 +168,11 @@ class StallWatch:
         else:
             found = explain({role: doing[role] for role in silent}, self._graph)
             sentence = f"{found.sentence}; the others go on"
+        self._controller.stalls(sentence)  # first: who reads the log may ask the doctor at once
         if not stall.told:
             stall.told, stall.culprits = sentence, self._subject(found, doing)
             stacks = [dump(frames) for role in found.culprits if (frames := stall.stacks.get(role))]
             self._controller.event("\n".join([sentence, *stacks[:1]]))
-        self._controller.stalls(sentence)
 
     def _subject(self, found: Explanation, doing: Mapping[str, Doing]) -> str:
         return together(found.culprits, doing) if found.culprits else "the run"

@@ -14,6 +14,7 @@ from typing import Any
 
 from pappus.config import CostConfig
 from pappus.errors import UserError, closest
+from pappus.telemetry.figures import memory
 
 PRICES = ("hour", "core-hour", "gpu-hour", "gb", "kwh")
 BUDGETS = ("money", "core-hours", "gpu-hours", "joules")
@@ -107,7 +108,7 @@ def shown(cost: Mapping[str, Any]) -> dict[str, str]:
     if moved := known.get("bytes_moved"):
         found["moved"] = _size(moved)
     if peak:
-        found["peak memory"] = _size(peak)
+        found["peak memory"] = memory(peak)
     if "money" in known:
         million = known.get("per_million_steps", {}).get("money")
         found["money"] = f"{known['money']:.3g}" + ("" if million is None else f" ({million:.3g} per million steps)")

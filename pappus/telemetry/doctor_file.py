@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pappus.errors import UserError
-from pappus.telemetry.findings import Diagnosis, Finding
+from pappus.telemetry.findings import STALL, Diagnosis, Finding
 
 DOCTOR, CONFIG = "doctor.json", "config.yaml"
 
@@ -48,8 +48,7 @@ def report(run: Path) -> list[str]:
     span = "as a whole" if over else "over the last seconds"
     also = [line for finding in diagnosis.findings[1:] for line in _told(finding)]
     change = diagnosis.change
-    nothing = diagnosis.silence or "no setting that the doctor knows of would make it faster here"
-    advice = [f"  {change.words}"] if change else [f"  nothing: {nothing}"]
+    advice = [f"  {change.words}"] if change else [f"  nothing: {_why_nothing(diagnosis)}"]
     if change and change.gain is not None:
         advice.append(f"  promises {change.gain:.1f} times the speed of {diagnosis.speed:,.0f} steps/s")
     if change and change.costs:
@@ -59,6 +58,12 @@ def report(run: Path) -> list[str]:
         "what to change", *advice, "", *(["also true", *also, ""] if also else []),
         "where the time goes", *(f"  {fact}" for fact in diagnosis.facts),
     ]
+
+
+def _why_nothing(diagnosis: Diagnosis) -> str:
+    if diagnosis.top.what == STALL:
+        return "while it stands still, nobody can say what a setting would gain"
+    return diagnosis.silence or "no setting that the doctor knows of would make it faster here"
 
 
 def _told(finding: Finding) -> list[str]:

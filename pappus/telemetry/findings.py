@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+STALL, SILENT = "stall", "silent role"
+"""Names of findings: nothing moves, and one role says nothing."""
 WORTH = 1.25
 """A change that promises less is not worth a user's time."""
 
@@ -94,9 +96,10 @@ class Diagnosis:
         return self.top.evidence
 
     def stalled(self, sentence: str) -> Diagnosis:
-        """With a stall, which matters more than all shares of time; what was found is still true of the time before."""
-        others = (replace(finding, change=None) for finding in self.findings)
-        return replace(self, findings=(Finding("stall", sentence, (), urgent=True), *others))
+        """With a stall, which matters more than all shares of time, and says who is silent; what else was found is true
+        of the time before."""
+        others = (replace(finding, change=None) for finding in self.findings if finding.what != SILENT)
+        return replace(self, findings=(Finding(STALL, sentence, (), urgent=True), *others))
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, **asdict(self)}

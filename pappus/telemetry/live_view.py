@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pappus.kinds import RoleKind
-from pappus.telemetry.figures import figure
+from pappus.telemetry.figures import figure, memory
 from pappus.telemetry.role_stats import Event
 from pappus.telemetry.role_view import RoleView, percent
 from pappus.telemetry.run_log import Summary
@@ -26,7 +26,6 @@ from pappus.telemetry.wording import (
     lag,
     losses,
     measured,
-    memory,
     printable,
     queue_depth,
     remaining,
@@ -179,7 +178,8 @@ def _one_line(text: str) -> Text:
 def _bar(view: RoleView, width: int) -> Text:
     full = round(width * min(1.0, view.busy))
     idle = round(width * min(1.0, view.busy + view.idle)) - full
-    return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f" {percent(view.busy):>5}")
+    rest = " " * (width - full - idle)  # neither: it waited for a core
+    return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f"{rest} {percent(view.busy):>5}")
 
 
 def _waits(view: RoleView) -> str:

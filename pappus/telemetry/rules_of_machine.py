@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pappus.telemetry.case import BUSY, Case, Stage, cores_needed, shares
-from pappus.telemetry.findings import Change, Finding
+from pappus.telemetry.findings import SILENT, Change, Finding
 from pappus.telemetry.metrics import CHECKPOINT
 from pappus.telemetry.role_view import percent
 from pappus.telemetry.speed import load_of, possible_speed, promised, speed_without
@@ -35,7 +35,7 @@ def role_is_silent(case: Case) -> Finding | None:
     if slowest is None or slowest.silent_seconds <= SILENT_SECONDS:
         return None
     said = f"{slowest.name} has not reported for {slowest.silent_seconds:.0f} s: one step takes long, or is stuck"
-    return Finding("silent role", said, (), urgent=True)
+    return Finding(SILENT, said, (), urgent=True)
 
 
 def memory_ends(case: Case) -> Finding | None:
@@ -177,4 +177,6 @@ def nothing_helps(case: Case) -> Finding:
     told = f"{busiest.name} {shares(busiest)}"
     if busiest.busy >= BUSY:
         return Finding("bottleneck", f"the others wait for {busiest.name}", (told, cores_needed(case)))
+    if not case.updates_per_second:
+        return Finding("nothing", "no update was made lately", (told, cores_needed(case)))
     return Finding("latency", "no role is the bottleneck", (f"{told}, and is the busiest", cores_needed(case)))

@@ -45,13 +45,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def memory(size: int | None) -> str:
-    """`512 MiB` or `1.5 GiB`."""
-    if size is None:
-        return ""
-    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
-
-
 def printable(text: str) -> str:
     """The text without control characters, which could repaint a terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
@@ -158,7 +151,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: boo
 
 
 def _cost(summary: Summary) -> str:
-    """`computing 12.3 CPU seconds (0.00342 core hours) · peak memory 512 MB · money 0.01`."""
+    """`computing 12.3 CPU seconds (0.00342 core hours) · peak memory 512 MiB · money 0.01`."""
     found = summary.extras.get("cost")
     return " · ".join(f"{label} {text}" for label, text in shown(found).items()) if found else ""
 

@@ -193,7 +193,7 @@ class ReplayedReplay:
         if self._table.spec.table.uses_priorities:
             self._table.updates.append((batch.keys, priorities))
 
-    def picture_bytes(self) -> int:
+    def large_bytes(self) -> int:
         return 0
 
     def keep_rows(self) -> None: ...

@@ -86,6 +86,15 @@ def test_means_are_exact_whatever_autocast_rounds() -> None:
         assert torch.equal(atoms.mean(logits), (logits.softmax(-1) * atoms.values(logits)).sum(-1))
 
 
+def test_critics_may_have_sizes_of_their_own() -> None:
+    network = made(D4PG, D4PGConfig(twin=True, critic_sizes=(16, 4), **SETTINGS))[1]
+    shapes = {name: tuple(weight.shape) for name, weight in network.named_parameters() if name.endswith("weight")}
+    assert shapes["actor.members.0.layers.0.weight"] == (8, 8), "the policy keeps those of the network"
+    assert shapes["critics.1.weight"][1] == 2 * 16 and shapes["critics.1.members.1.layers.0.weight"] == (4, 16)
+    with pytest.raises(UserError, match=r"critic_sizes=\(4, 0\) must be layers of at least 1 unit"):
+        D4PGConfig(critic_sizes=(4, 0))
+
+
 def without_logits(env: EnvSpec, config: NetworkConfig) -> torch.nn.Module:
     return torch.nn.Linear(1, 1)
 

@@ -117,6 +117,14 @@ def test_noise_is_added_to_actions_and_values_are_of_what_is_done() -> None:
         assert torch.allclose(said["value"], q(network, 0, batch.observation, best))
 
 
+@pytest.mark.parametrize(("spread", "sigmas"), [("geometric", [0.8, 0.4, 0.2]), ("even", [0.8, 0.5, 0.2])])
+def test_noise_falls_from_the_first_env_to_the_last(spread: Any, sigmas: list[float]) -> None:
+    algorithm, *_ = made(noise=NoiseConfig(sigma=0.8, ladder=0.25, spread=spread))
+    np.testing.assert_allclose(algorithm.exploration(np.arange(3), 3, 0), sigmas, rtol=1e-6)
+    np.testing.assert_allclose(algorithm.exploration(np.array([2]), 3, 0), sigmas[-1:], rtol=1e-6)  # another actor's
+    np.testing.assert_allclose(algorithm.exploration(np.arange(1), 1, 0), sigmas[:1], rtol=1e-6)
+
+
 def test_correlated_noise_goes_on_within_an_episode_and_begins_anew_with_the_next() -> None:
     algorithm, network, _, _ = made(noise=NoiseConfig("ou", sigma=0.1, theta=0.2))
     state = torch.full((2, 2), 1.0)

@@ -51,6 +51,8 @@ DDPG: Settings = {
 TD3: Settings = {**DDPG, "algorithm.smoothing": 0.1}
 """A slope's best action is at its bound, where noise makes it worse: by γ · 0.04 with this one."""
 D4PG: Settings = {**DDPG, "algorithm.v_min": -10.0, "algorithm.v_max": 10.0, "algorithm.target_every": 1}
+FAST_TD3: Settings = {**D4PG, "algorithm.noise.ladder": 1.0, "network.normalize": False}
+"""One-hot lights leave nothing to normalise."""
 CQL: Settings = {**DQN, "algorithm.alpha": 0.05, "optimizer.decay": 0.999}
 """So little shifts values by a third of the tolerance at most: by α (π − β) / β for data of a policy β."""
 BC: Settings = {"batch_size": 64}
@@ -172,6 +174,10 @@ ROWS: dict[str, Row] = {
     "d4pg@seed": Row("d4pg@seed", D4PG, continuous=True),
     "d4pg@gorila": Row("d4pg@gorila", D4PG | SLOWLY, continuous=True),
     "d4pg@offline": Row("d4pg@offline", offline(D4PG, 200), continuous=True),
+    "fast-td3": Row("fast-td3", FAST_TD3, continuous=True),
+    "fast-td3@single": Row("fast-td3@single", FAST_TD3, continuous=True),
+    "fast-td3@seed": Row("fast-td3@seed", FAST_TD3, continuous=True),
+    "fast-td3@offline": Row("fast-td3@offline", offline(FAST_TD3, 200), continuous=True),
     "sac": Row("sac", SAC, continuous=True),
     "apex-sac": Row("apex-sac", SAC, continuous=True),
     "sac@seed": Row("sac@seed", SAC, continuous=True),

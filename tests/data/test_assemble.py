@@ -17,7 +17,7 @@ import pytest
 
 import pappus.data.assemble as assembling
 from pappus.cli import main
-from pappus.config import EnvOptions
+from pappus.config import AtariOptions, EnvOptions
 from pappus.data import dataset as datasets
 from pappus.data import hdf5_writer, recorder, storage
 from pappus.data.assemble import RecordedEnv, _publish, assemble, begin_recording
@@ -226,6 +226,47 @@ def test_another_env_is_refused(left: str, tmp_path: Path) -> None:
     about = RecordedEnv("Acrobot-v1", *recorded_spaces(other.spec, other))
     with pytest.raises(UserError, match=r"its env is CartPole-v1, and that of this run Acrobot-v1; give another"):
         RunRecording(tmp_path, about)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        ({"kwargs": {"sutton_barto_reward": True}}, {}, r"its kwargs is {}, and that of this run {'sutton"),
+        ({}, {"kwargs": {"size": (1, 2)}}, r"its kwargs is {'size': \[1, 2\]}, and that of this run {}"),
+        (
+            {"atari": AtariOptions(life_loss_ends_episode=True)}, {},
+            "its life_loss_ends_episode is False, and that of this run True",
+        ),
+    ],
+)
+@pytest.mark.parametrize("left", ["parts", "data"])
+def test_the_same_env_with_other_options_is_refused(
+    left: str, mine: dict[str, Any], theirs: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    env = make_env("CartPole-v1", 4, 5, EnvOptions())
+
+    def about(options: dict[str, Any]) -> RecordedEnv:
+        own = {"env_options": dataclasses.asdict(EnvOptions(**options)), "clipped_rewards": False}
+        return RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env), own=own)
+
+    recording = RunRecording(tmp_path, about(theirs))
+    if left == "data":
+        played(env, tmp_path, 20)
+        recording.finish()
+    RunRecording(tmp_path, about(theirs)).release()
+    with pytest.raises(UserError, match=words):
+        RunRecording(tmp_path, about(mine))
+
+
+def test_clipped_rewards_are_not_recorded_beside_others(tmp_path: Path) -> None:
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    plain, clipped = (
+        RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env), own={"clipped_rewards": clips})
+        for clips in (False, True)
+    )
+    RunRecording(tmp_path, clipped).release()
+    with pytest.raises(UserError, match="its clipped_rewards is True, and that of this run False; give another folder"):
+        RunRecording(tmp_path, plain)
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

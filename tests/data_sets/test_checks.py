@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from pappus.api import configure
 from pappus.cli import main
 from pappus.config import EnvOptions
 from pappus.data.checks import check_dataset, differences
@@ -20,7 +21,7 @@ from pappus.data.dataset import Dataset, DatasetWriter, open_dataset
 from pappus.data.episode_checks import structure_problems
 from pappus.data.facts import best_episodes
 from pappus.data.metadata import DataFormat
-from pappus.data.specs import check_spec
+from pappus.data.specs import check_spec, data_notes
 from pappus.envs.spaces import action_converter
 from pappus.envs.vector import env_spec
 from pappus.errors import UserError
@@ -119,7 +120,8 @@ def without(name: str) -> Callable[[Any], None]:
 
 def with_column(name: str, column: Any) -> Callable[[Any], None]:
     def change(group: Any) -> None:
-        del group[name]
+        if name in group:
+            del group[name]
         group[name] = column
 
     return change
@@ -145,10 +147,16 @@ EPISODES: list[tuple[str, Callable[[Any], None], str]] = [
     ("pictures", with_column("observations", np.zeros((8, 36, 40), np.float32)), "has observations of type float32"),
     ("pictures", with_column("observations", np.full((8, 36, 40), 300)), "from 300 to 300, which uint8"),
     ("vector", with_column("rewards", np.full(7, np.nan)), "has nan in rewards at step 0"),
+    ("vector", with_column("rewards", np.full(7, 1e300)), "has inf in rewards at step 0"),
     ("vector", with_column("infos/log_prob", np.full(7, -np.inf)), "has -inf in infos/log_prob at step 0"),
     ("vector", with_column("infos/log_prob", np.zeros((7, 2))), "has infos/log_prob of shape [7, 2]"),
     ("vector", with_column("infos/log_prob", np.zeros(3)), "has infos/log_prob of shape [3]"),
     ("vector", with_column("infos/log_prob", np.array([b"x"] * 7)), "has infos/log_prob of shape [7] and type |S1"),
+    ("vector", with_column("infos/log_prob", np.full(8, 0.5)), "has 0.5 in infos/log_prob at step 0, but no choice"),
+    ("bounds", with_column("infos/policy_action", np.zeros((8, 5))), "infos/policy_action of shape [8, 5]"),
+    ("bounds", with_column("infos/policy_action", np.zeros(8)), "has infos/policy_action of shape [8]"),
+    ("bounds", with_column("infos/policy_action", np.full((8, 2), b"x")), "of shape [8, 2] and type |S1; there must"),
+    ("bounds", with_column("infos/policy_action", np.ones((8, 2))), "infos/policy_action that mean 1 in actions[0] at"),
     ("vector", with_column("actions", 1), "has a lone value of actions, but must have 7"),
     ("bounds", with_column("actions", np.full((7, 2), np.nan, np.float32)), "has nan in actions[0] at step 0"),
     ("multi-discrete", with_column("observations", np.full(8, 99)), "has 99 in observations at step 0, outside -1 to"),
@@ -159,6 +167,7 @@ EPISODES: list[tuple[str, Callable[[Any], None], str]] = [
 ]
 
 
+@pytest.mark.filterwarnings("error:overflow")
 @pytest.mark.parametrize(("kind", "change", "sentence"), EPISODES, ids=[sentence for *_, sentence in EPISODES])
 def test_bad_episodes(kind: str, change: Callable[[Any], None], sentence: str, tmp_path: Path) -> None:
     import h5py
@@ -181,6 +190,16 @@ def test_rewards_by_which_steps_are_counted_must_be_one_number_each(rewards: Any
     with pytest.raises(UserError, match=r"episode 2 has rewards of shape .*; there must be one number per step"):
         best_episodes(open_dataset(tmp_path), 0.5)
     assert main(["data", "list", str(tmp_path)]) == 0
+
+
+def test_where_actions_are_choices_no_other_column_is_taken_for_them(tmp_path: Path) -> None:
+    import h5py
+
+    expected = [episode.action for episode in written(tmp_path).read(range(3))]
+    with h5py.File(tmp_path / "data" / "main_data.hdf5", "a") as file:
+        with_column("infos/policy_action", np.full((8, 3), 0.4))(file["episode_2"])
+    found = [episode.action for episode in open_dataset(tmp_path).read(range(3))]
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
 
 
 def test_an_action_that_its_mask_forbids(tmp_path: Path) -> None:
@@ -244,6 +263,18 @@ def test_episodes_beyond_the_count_are_worth_a_word(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path / "data")
     assert "1 more episodes than its metadata counts" in check_dataset(dataset)[0]
     assert len(list(dataset.read(range(2)))) == 2
+
+
+def test_clipped_rewards_and_another_env_are_worth_a_word(tmp_path: Path) -> None:
+    written(tmp_path)
+    own = {"env": "Mine-v1", "clipped_rewards": True, "env_options": {"kwargs": {"size": [1, 2]}}}
+    (tmp_path / "data" / "metadata.json").write_text(json.dumps({**metadata_of(tmp_path), "pappus": own}))
+    config = configure("dqn@offline", "Mine-v1", {"data": tmp_path, "env_options.kwargs": {"size": (1, 2)}})
+    [clipped] = data_notes(config)
+    assert "its rewards were clipped when it was recorded" in clipped
+    other, made = data_notes(configure("dqn@offline", "Yours-v1", {"data": tmp_path}))[1:]
+    assert "it is of Mine-v1, and the run plays Yours-v1" in other
+    assert "was made with the kwargs {'size': [1, 2]}, and that of the run with {}" in made
 
 
 def test_training_asks_the_env_for_its_bounds(tmp_path: Path) -> None:

@@ -132,6 +132,22 @@ def test_what_is_not_a_number_is_refused_and_ends_no_episode(
     assert "episode 0 has nan in observations[0] at step 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("numbers", "said"), [([0, 0, 0, 1, 1, 1], False), ([0, 1, 0, 1, 0, 1], True)])
+def test_rows_of_several_episodes_that_alternate_are_worth_a_word(
+    numbers: list[int], said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = columns()
+    np.savez(tmp_path / "x.npz", **content, episode=numbers, next_observations=content["observations"] + 1)
+    assert imported(tmp_path, tmp_path / "x.npz") == 0
+    assert ("2 episode numbers come again after rows of other" in capsys.readouterr().out) == said
+
+
+def test_rows_without_a_number_of_their_episode_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "x.npz", **columns(), episode=[0.0, 0.0, np.nan, np.nan, 1.0, 1.0])
+    assert imported(tmp_path, tmp_path / "x.npz") == 2
+    assert "column episode has no number in row 2; say" in capsys.readouterr().err
+
+
 def test_that_ends_by_time_cannot_be_seen_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = columns()
     np.savez(tmp_path / "x.npz", **{name: content[name] for name in content if name != "timeouts"})

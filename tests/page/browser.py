@@ -18,7 +18,7 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOW_TO_GET_ONE = "no browser is installed; `make browser` installs Debian's chromium where it may, or put one into PATH"
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that an answer, or a condition, may take on a machine that does much else."""
 
 

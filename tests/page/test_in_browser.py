@@ -135,14 +135,17 @@ def test_a_folder_of_runs_is_compared_and_leads_to_each(browser: Browser, run: P
     for name in ("one", "two"):
         shutil.copytree(run, tmp_path / name)
     config = tmp_path / "two" / "config.yaml"
-    config.write_text(config.read_text().replace("entropy_cost:", "entropy_cost: 0.5 #"))
+    text = config.read_text().replace("entropy_cost:", "entropy_cost: 0.5 #").replace("page: true", "page: false")
+    config.write_text(text.replace("price: {}", "price: {core-hour: 0.04}"))
     server = PageServer(shown(tmp_path))
     server.start()
     try:
         browser.show(server.url, height=TALL)
         browser.until(f"({DRAWN}) > 0")
         assert texts(browser, "table.runs tbody th") == ["one", "two"]
-        assert "algorithm.entropy_cost" in texts(browser, "#differences tbody th")
+        took = json.loads((run / "summary.json").read_text())["wall_seconds"]
+        assert browser.value(f"duration({took})") in texts(browser, "table.runs tbody td"), "as on the axis of time"
+        assert texts(browser, "#differences tbody th") == ["algorithm.entropy_cost", "cost.price.core-hour"]
         reached = texts(browser, "#target tbody td")
         assert len(reached) == 2 * 4 and UNKNOWN not in reached, "steps, time and CPU time are known of both"
         browser.value("document.querySelector('table.runs tbody input').click()")
@@ -205,6 +208,19 @@ def test_figures_that_a_system_has_not_leave_no_empty_box(browser: Browser, tmp_
     tiles = "[...document.querySelectorAll('.tile')].filter(one => one.offsetWidth).map(one => one.textContent)"
     shown = browser.value(tiles)
     assert len(shown) == 5 and not any("Policy lag" in text for text in shown)
+    assert browser.complaints == []
+
+
+def test_options_in_the_verdict_stay_in_one_piece(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    assert page["run"] is not None and page["run"]["now"] is not None
+    page["run"]["now"]["verdict"]["text"] = "the envs compute: actor-0 computes 91 %; --actors 2 promises 1.8 times"
+    browser.show(written(page, tmp_path / "run.html"))
+    assert texts(browser, ".verdict-text .option") == ["--actors"]
+    lines = "document.querySelector('.verdict-text .option').getClientRects().length"
+    for width in range(320, 720, 8):
+        browser.resize(width)
+        assert browser.value(lines) == 1, f"broken at {width} pixels"
     assert browser.complaints == []
 
 

@@ -60,6 +60,13 @@ def test_a_run_is_served_while_it_goes_on_and_written_when_it_ends(
         urllib.request.urlopen(urls[0], timeout=10)
 
 
+def test_what_a_preset_leaves_to_the_run_is_a_difference_where_somebody_gave_it(tmp_path: Path) -> None:
+    pappus.train("impala", "CartPole-v1", run_dir=tmp_path / "run", **TINY, actors=2)
+    differs = {one["name"]: one for one in json.loads((tmp_path / "run" / "program.json").read_text())["differs"]}
+    assert (differs["actors"]["preset"], differs["actors"]["value"]) == ("auto", 2)
+    assert not differs.keys() & {"device", "precision"}
+
+
 def test_every_run_writes_what_a_page_needs(tmp_path: Path) -> None:
     result = pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", price={"core-hour": 0.04}, **TINY)
     program = json.loads((tmp_path / "run" / "program.json").read_text())

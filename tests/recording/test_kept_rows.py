@@ -1,4 +1,4 @@
-"""A learner that keeps pictures gets each once, and finds in every batch what a learner gets that keeps none."""
+"""A learner that keeps large observations gets each once, and finds in every batch what one gets that keeps none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pappus.replay.clients.client import DirectSession
 from pappus.replay.sampling.kept_rows import KeptRows, RowNumbers
 from pappus.replay.storage.chunks import Columns
 from pappus.replay.storage.row_copies import RowCopies, rows_to_copy
-from pappus.roles.device_rows import DeviceRows, keep_pictures
+from pappus.roles.device_rows import DeviceRows, keep_large
 from pappus.types import Array, ArraySpec, EnvSpec, Timestep, leaves_of
 from tests.recording.streams import ENV, Streams, dqn, r2d2
 
@@ -67,7 +67,7 @@ def test_numbers_stand_for_the_values_of_every_batch(algorithm: ReplayAlgorithm)
     replay = DirectReplay(spec(algorithm))
     layout, sink, session = replay._spec.layout, replay.sink(2), DirectSession(replay.service)
     plain, kept = layout.trajectory(), layout.trajectory()
-    kept.kept = known = KeptRows(layout.pictures)
+    kept.kept = known = KeptRows(layout.large)
     rows, sent, begin = DeviceRows("cpu"), 0, 0
     for seed in range(40):
         begin = record(sink, Streams((False, True), 30, seed, end=0.05), begin)
@@ -88,12 +88,34 @@ def test_numbers_stand_for_the_values_of_every_batch(algorithm: ReplayAlgorithm)
     assert replay.service.chunks.uses.max() > 3, "chunks were used again"
 
 
+def test_large_vectors_are_kept_as_pictures_are() -> None:
+    def layout(size: int, dtype: str = "float32") -> Any:
+        return layout_for(EnvSpec(ArraySpec((size,), dtype), ENV.action), dqn(n_step=2), ())
+
+    assert not layout(63).large and not layout(64, "int64").large, "numbers of rows are int64, too"
+    table = layout(64)
+    replay = DirectReplay(ReplaySpec(
+        table, table.table(ReplayConfig(capacity=40, warm_up=8, tolerance=1e6), 8), 840, 8, 0.4, 0,
+    ))
+    sink, rows, fields = replay.sink(2), DeviceRows("cpu"), table.trajectory()
+    fields.kept = KeptRows(table.large)
+    for step, (seen, *_, behaviour, then) in enumerate(Streams((False, True), 30, 1).steps()):
+        assert sink.ready()
+        sink.record(Timestep(np.full((2, 64), step, np.float32), *seen[1:]), (), np.full(2, step), behaviour, then)
+    held = DirectSession(replay.service).sample(TABLE, 8, fields.columns, fields.lead, 0.0, False)
+    assert held is not None
+    batch = table.batch(fields.evaluate(held.drawn, held.source, table.lead).data)
+    rows.store(fields.kept.take_new())
+    assert isinstance(batch.observation, RowNumbers) and batch.observation.row_bytes == 256
+    np.testing.assert_array_equal(rows.tensor(batch.observation)[:, 7].numpy(), batch.action)
+
+
 def test_rows_that_cannot_be_read_in_place_come_as_values() -> None:
     replay = DirectReplay(spec(dqn(n_step=1)))
     layout, session = replay._spec.layout, DirectSession(replay.service)
     record(replay.sink(2), Streams((False, True), 30, 1, end=0.05))
     fields = layout.trajectory()
-    fields.kept = KeptRows(layout.pictures)
+    fields.kept = KeptRows(layout.large)
     held = session.sample(TABLE, 8, fields.columns, fields.lead, 0.0, False)
     assert held is not None and isinstance(held.source, Columns)
     windows, names = held.drawn.windows, list(held.source.columns)
@@ -117,11 +139,11 @@ def test_pictures_cross_once_between_processes_and_again_when_the_service_has_a_
     shared = SharedReplay(spec(dqn(n_step=1), str(tmp_path / "socket"), capacity=200), np.zeros(1, np.int64))
     sink, source, rows = shared.sink(2), shared.source(), DeviceRows("cpu")
     said: list[str] = []
-    needed = source.picture_bytes()
-    keep_pictures(source, needed, said.append)
+    needed = source.large_bytes()
+    keep_large(source, needed, said.append)
     assert needed == shared._spec.most_rows * SIDE * SIDE and source._trajectory.kept is None
     assert "would take 0.0 GiB" in said[0] and "sent with every batch" in said[0]
-    keep_pictures(source, 2 * needed, said.append)
+    keep_large(source, 2 * needed, said.append)
     assert len(said) == 1
     begin = 0
     for life in range(1, 3):

@@ -32,7 +32,7 @@ class FakeSource:
     def update(self, batch: Any, priorities: Any) -> None:
         self.updates.append((batch.keys, priorities))
 
-    def picture_bytes(self) -> int:
+    def large_bytes(self) -> int:
         return 0
 
     def keep_rows(self) -> None: ...

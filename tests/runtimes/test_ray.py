@@ -118,7 +118,7 @@ ON_PENDULUM: dict[str, Any] = {
         ("gorila-dqn", "bundle", {"steps": 1_000, "topology.replay.warm_up": 200}),
         ("apex-dqn", "actor", {"steps": 1_000, "topology.replay.warm_up": 200}),
         ("seed-r2d2", "actor", {"steps": 1_000, "topology.replay.warm_up": 10}),
-        *((system, "actor", ON_PENDULUM) for system in ("apex-sac", "apex-crossq", "apex-d4pg")),
+        *((system, "actor", ON_PENDULUM) for system in ("apex-sac", "apex-crossq", "apex-d4pg", "fast-td3")),
     ],
 )
 def test_every_topology_trains_with_its_actors_on_other_nodes(

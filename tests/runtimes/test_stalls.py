@@ -267,6 +267,14 @@ def test_a_stall_has_one_line_when_it_begins_and_one_when_it_ends() -> None:
     assert run.controller.stall == ""
 
 
+def test_who_reads_of_a_stall_in_the_log_finds_it_with_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, known = Watched(), list[str]()
+    monkeypatch.setattr(run.controller, "event", lambda text, role="": known.append(run.controller.stall))
+    run.go_on(3, actor_0="", actor_1="", learner="")
+    run.go_on(12, actor_1="unrolls slots", learner="unrolls")
+    assert len(known) == 1 and known[0].startswith("nothing moves for ")
+
+
 def test_one_role_that_is_stuck_while_the_others_go_on_is_told_with_its_stack() -> None:
     run = Watched()
     run.go_on(3, actor_0="", actor_1="", learner="")

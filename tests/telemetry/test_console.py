@@ -11,13 +11,13 @@ from helpers import FakeTime, report, run_stats
 
 from pappus.kinds import ACTOR, LEARNER
 from pappus.telemetry.console import Console, Output
-from pappus.telemetry.figures import figure
+from pappus.telemetry.figures import figure, memory
 from pappus.telemetry.live_view import picture, shown_roles
 from pappus.telemetry.plain_views import status_line
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
-from pappus.telemetry.wording import done, duration, farewell, memory
+from pappus.telemetry.wording import done, duration, farewell
 from pappus.topologies.offline import OfflineConfig
 
 SUMMARY = Summary(
@@ -123,6 +123,15 @@ def test_long_reasons_for_waiting_give_way_to_names_and_numbers(width):
     output.print(picture(subject, "runs/demo", width, height=30))
     row = next(line for line in output.export_text().splitlines() if line.startswith("evaluator"))
     assert " 10 % " in row and "a free slot" in row and "…" in row and row.rstrip().endswith("iB")
+
+
+def test_shares_stand_below_each_other_though_a_role_waited_for_a_core(monkeypatch):
+    subject, output = run_stats(FakeTime()), Output(record=True, width=80, file=io.StringIO())
+    views = [RoleView(f"actor-{i}", ACTOR, "busy", 0.5, {"unrolls slots": idle}) for i, idle in enumerate((0.1, 0.5))]
+    monkeypatch.setattr(subject, "views", lambda *_: views)
+    output.print(picture(subject, "runs/demo", 80, height=30))
+    one, other = (line for line in output.export_text().splitlines() if line.startswith("actor-"))
+    assert one.index(" 50 %") == other.index(" 50 %")
 
 
 def test_roles_that_do_not_fit_share_a_row_per_kind():

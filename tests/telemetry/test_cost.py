@@ -67,7 +67,7 @@ def test_metrics_and_summaries_are_shown_alike():
     }
     assert shown(block) == {
         "computing": "7,200 CPU seconds (2 core hours)", "GPU": "900 s of 1,800 s held",
-        "energy": "7,200,000 J (2 kWh)", "moved": "3 GB", "peak memory": "1 GB", "money": "1.5 (3 per million steps)",
-        "money to the target": "1.25", "budget of money": "1.5 of 2",
+        "energy": "7,200,000 J (2 kWh)", "moved": "3 GB", "peak memory": "954 MiB",
+        "money": "1.5 (3 per million steps)", "money to the target": "1.25", "budget of money": "1.5 of 2",
     }
     assert shown({"cost/cpu_seconds": 3.0, "cost/core_hours": 3 / 3600})["computing"].startswith("3 CPU seconds")

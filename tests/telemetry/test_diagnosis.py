@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from pappus.settings import option_names, override
 from pappus.systems import find_system
 from pappus.telemetry.case import Case
 from pappus.telemetry.diagnosis import RULES, diagnose
+from pappus.telemetry.doctor_file import report as report_of
 from pappus.telemetry.findings import WORTH, Change, Diagnosis, Finding
 from pappus.telemetry.machine_facts import MachineFacts
 from pappus.telemetry.role_view import RoleView
@@ -327,6 +330,24 @@ def test_a_silent_role_is_named_before_anything_else():
     quiet = dataclasses.replace(view("actor-0", 1.0), silent_seconds=12.0)
     found = diagnosis(quiet, view("learner", 0.5, waits={"unrolls": 0.5}))
     assert found.text == "actor-0 has not reported for 12 s: one step takes long, or is stuck"
+
+
+def test_a_stall_says_who_is_silent_and_promises_nothing(tmp_path: Path):
+    quiet = dataclasses.replace(view("learner", 0.0), silent_seconds=12.0)
+    acting = view("actor-0", 0.1, waits={"unrolls slots": 0.9}, queued=0.4)
+    others = dataclasses.replace(TWO_CORES, others=1.5)
+    found = diagnosis(acting, quiet, machine=others).stalled("nothing moves for 12 s: the learner has been stopped")
+    assert [finding.what for finding in found.findings] == ["stall", "starved cores"]
+    (tmp_path / "doctor.json").write_text(json.dumps(found.to_dict()))
+    advice = report_of(tmp_path)[report_of(tmp_path).index("what to change") + 1]
+    assert advice == "  nothing: while it stands still, nobody can say what a setting would gain"
+
+
+def test_that_no_update_was_made_is_said_before_that_all_roles_wait():
+    waits = view("actor-0", 0.01, waits={"unrolls slots": 0.9})
+    still = view("learner", 0.01, waits={"unrolls": 0.9})
+    assert diagnosis(waits, still, updates=0.0).top.sentence == "no update was made lately"
+    assert diagnosis(waits, still).top.sentence == "no role is the bottleneck"
 
 
 def test_where_the_kernel_says_nothing_busy_time_counts_as_computing():

@@ -56,7 +56,11 @@ def weights_of(run: Path) -> bytes:
         ("dqn@offline", "CartPole-v1", {"topology.readers": 3, "topology.best": 0.5}),
         ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
         ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
+        ("bc", "CartPole-v1", {}), ("cql-dqn", "CartPole-v1", {}), ("iql", "CartPole-v1", {}),
+        ("awac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # draws actions for its loss
+        ("cql", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),
         ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
+        ("fast-td3@offline", "Pendulum-v1", {}),  # with moments, and a policy that rests
         ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
 )
@@ -153,7 +157,17 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Pa
     assert not (tmp_path / "three").exists()
 
 
-REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "sac", "crossq"), "Pendulum-v1")}
+def test_weights_of_another_network_are_refused_also_where_there_are_as_many(
+    sets: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "clone"
+    pappus.train("bc", steps=5, run_dir=run, **SMALL, data=sets["CartPole-v1"])
+    with pytest.raises(UserError, match=r"weights of another network: '\S+' has \d+ there and \d+ in that of 'dqn'"):
+        pappus.train("dqn", "CartPole-v1", steps=40, run_dir=tmp_path / "two", init_from=run, **SMALL)
+    assert not (tmp_path / "two").exists()
+
+
+REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "fast-td3", "sac", "crossq"), "Pendulum-v1")}
 
 
 @pytest.mark.parametrize("topology", ["single", "apex", "seed"])
@@ -192,6 +206,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"target_return=9.0: without an env nothing is evaluated": ("dqn@offline", {
         "data": "", "env": "none", "target_return": 9.0,
     }),
+    r"'dqn' plays an env beside the data, and there is none; give --env ID": ("dqn", {"data": "", "env": "none"}),
     r"topology.best=2.0 must be a share of all episodes, above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
     r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
@@ -207,6 +222,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         given = {**given, "data": sets["CartPole-v1"]}
     with pytest.raises(UserError, match=sentence):
         pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("given", ["option", "file"])

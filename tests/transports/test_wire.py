@@ -238,7 +238,7 @@ def test_a_client_that_has_left_is_named_and_counted_all_the_same(
     line = Line(request_server.address, hello(name="sim-9").encode(), steps())
     (call,) = take(request_server, 1)
     line.close()
-    wait_for(request_server, request_server.left)
+    wait_for(request_server, lambda: call.origin in [origin for origin, _ in request_server.left()])
     request_server.news()
     request_server.refused()
     for _ in range(2):

@@ -125,13 +125,11 @@ function runHead(run) {
       about.phase === 'over' ? endOf(run) : now && known(now.eta_seconds) ? `${duration(now.eta_seconds)} left` : '',
     );
     tiles.update();
-    setText(
-      verdict,
-      sentence(
-        (now && now.verdict && now.verdict.text) ||
-          (about.phase === 'starting' ? 'Nothing measured yet: the roles are starting.' : 'Nothing measured.'),
-      ),
+    const judged = sentence(
+      (now && now.verdict && now.verdict.text) ||
+        (about.phase === 'starting' ? 'Nothing measured yet: the roles are starting.' : 'Nothing measured.'),
     );
+    if (verdict.textContent !== judged) verdict.replaceChildren(...withOptions(judged));
     const said = (now && now.verdict && now.verdict.evidence) || [];
     if (evidence.textContent !== said.join('')) evidence.replaceChildren(...said.map((text) => h('li', {}, text)));
     storage.hidden = !(now && now.storage);
@@ -140,6 +138,11 @@ function runHead(run) {
 
   update();
   return { node, update };
+}
+
+/** A text whose options stay in one piece: browsers break lines behind the dashes that they begin with. */
+function withOptions(text) {
+  return text.split(/(--\w+)/).map((part, i) => (i % 2 ? h('span', { class: 'option' }, part) : part));
 }
 
 /** How much of what is used up, and the steps. */

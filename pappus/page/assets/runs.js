@@ -23,9 +23,9 @@ const RUN_COLUMNS = [
   },
   {
     name: 'time',
-    by: (run) => summaryOf(run).train_seconds,
+    by: (run) => runSeconds(run),
     class: 'number wide-only',
-    show: (run) => duration(summaryOf(run).train_seconds),
+    show: (run) => duration(runSeconds(run)),
   },
   { name: 'end', by: (run) => endOfRun(run), class: 'wide-only', show: (run) => endOfRun(run) },
 ];
@@ -44,6 +44,11 @@ function runReturn(run) {
 
 function runEvaluation(run) {
   return summaryOf(run).eval_return ?? lastKnown(columnsOf(run)['eval/episodic_return']);
+}
+
+/** All that it took, its start included, as on the axis of time. */
+function runSeconds(run) {
+  return summaryOf(run).wall_seconds ?? lastKnown(elapsed(run));
 }
 
 function endOfRun(run) {

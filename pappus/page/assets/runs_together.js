@@ -1,6 +1,7 @@
 // Chosen runs together: their curves, how they differ, and when they reached a target.
 
 const GRID_POINTS = 300; // on which runs are averaged
+const NARROW_COLUMNS = 3; // of the table of differences: more need the whole width
 
 /** What is drawn together: groups of runs that differ in their seed only, or each run on its own. */
 function seriesOfRuns(runs, together) {
@@ -109,21 +110,25 @@ function meanLines(series, name) {
   });
 }
 
-/** Settings in which the chosen runs differ, the seed aside. */
+/** Whether there is nothing but groups without settings: those of the others have rows of their own. */
+function onlyEmpty(values) {
+  return [...values].every((value) => value === 'null' || value === '{}');
+}
+
+/** Settings in which the chosen runs differ, the seed and who looked at them aside. */
 function differencesSection(series) {
   const table = h('table', { class: 'config' });
   const none = h('p', { class: 'empty' });
   const node = section('differences', 'Differences', [], h('div', { class: 'sideways' }, table), none);
-  const aside = new Set(['seed', 'run_dir', 'directory']);
+  const aside = new Set(['seed', 'run_dir', 'directory', 'page', 'page_server']);
 
   function update() {
     const columns = series().map((one) => ({ label: one.label, config: one.runs[0].config || {} }));
+    const values = (name) => new Set(columns.map((column) => JSON.stringify(column.config[name] ?? null)));
     const names = [...new Set(columns.flatMap((column) => Object.keys(column.config)))]
       .sort()
-      .filter(
-        (name) =>
-          !aside.has(name) && new Set(columns.map((column) => JSON.stringify(column.config[name] ?? null))).size > 1,
-      );
+      .filter((name) => !aside.has(name.split('.')[0]) && values(name).size > 1 && !onlyEmpty(values(name)));
+    node.classList.toggle('whole-row', columns.length > NARROW_COLUMNS);
     table.hidden = !names.length;
     none.hidden = names.length > 0;
     setText(
