@@ -28,8 +28,8 @@ class RunSeconds:
         self._trained = self._clock()
 
     def updated_first(self, took: float) -> None:
-        """The first update of this part is over, after so many seconds of work."""
-        self._trained = self._clock() - took
+        """The first update of this part is over, after so many seconds of work; it may be told of after the end."""
+        self._trained = self._end - took
 
     def stepped(self) -> None:
         """Envs were stepped, perhaps for the first time."""

@@ -38,6 +38,16 @@ def test_when_training_is_over_only_the_command_goes_on() -> None:
     assert seconds.to_dict() == {"wall_seconds": 20.0, "train_seconds": 6.0, "env_seconds": 7.0}
 
 
+def test_a_first_update_that_is_told_of_after_the_end_took_its_time_before_it() -> None:
+    clock = Clock()
+    seconds = RunSeconds(clock, began=100.0)
+    clock.now = 110.0
+    seconds.ended()
+    clock.now = 112.0
+    seconds.updated_first(took=1.0)
+    assert seconds.to_dict()["train_seconds"] == 1.0
+
+
 def test_training_that_goes_on_after_all_counts_the_time_between() -> None:
     clock, seconds = run_of_ten_seconds()
     seconds.ended()
